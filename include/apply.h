@@ -1,0 +1,54 @@
+/*
+ * Acting on a plan: the only way by which cotenant changes the machine (sys/apply.c, sys/release.c).
+ */
+#pragma once
+
+#include "ledger.h"
+#include "sys.h"
+
+/* The steps in their order. Each is read back. */
+enum step { STEP_CPUSET, STEP_NEIGHBOURS, STEP_COOKIE, STEP_WEIGHTS, STEP_MEMORY, STEP_GUARD, STEP_COUNT };
+const char *step_name(enum step s);
+
+struct apply_target {
+	const struct proc_ref *init;        /* the parked init */
+	const struct cgroup_layout *layout;
+	const struct cpuset *cpuset;        /* the container's; dir_fd -1 when it has none */
+	struct ledger *ledger;
+	struct entry *entry;                /* the intent, as it stands in the ledger */
+	/*
+	 * false: the first failure undoes what was done and is returned.
+	 * true: a failed step is left out, the plan is marked degraded with the reason, and the others follow: a container
+	 * that is started anyway is better off with half of its protection than with none.
+	 */
+	bool keep_going;
+};
+
+/* *ret_step tells at which step it failed; untouched on success. Holds no lock when called or when it returns. */
+int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct error *err) must_check;
+
+/*
+ * Makes a container's cpuset what the ledger says now. Every change of a cpuset is "put, then sync": whoever syncs last
+ * has read the newest entry, so two hooks that change one container end with the later decision, whatever their order.
+ * A cgroup that is gone is no error. Holds the container's own lock meanwhile.
+ */
+int sys_sync_cpuset(struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const char *id,
+		    struct error *err) must_check;
+
+/* Writes the neighbours' new CPUs into their entries; sys_sync_cpuset() then carries them out. Needs the lock. */
+int sys_put_adjusts(struct ledger *l, const struct plan_adjust *items, size_t n, struct error *err) must_check;
+
+/*
+ * All that follows a container's end: drops the entry, ends the group's anchor with its last member, gives neighbours
+ * their CPUs back, restores the weights with the last container that relied on them. Unknown id: 0. facts may be NULL
+ * (nothing is known of the machine): then neighbours stay as they are. Takes and releases the lock. Goes on after a
+ * failure and returns the first.
+ */
+int sys_release(struct sys *s, struct ledger *l, const struct facts *facts, const char *id, struct error *err) must_check;
+
+/*
+ * Looks closer at entries that ledger_occupancy() called stale: releases those whose process is gone, and marks as
+ * degraded those that run although their hook died half-way. Takes and releases the lock.
+ */
+int sys_sweep(struct sys *s, struct ledger *l, const struct facts *facts, const char *const *ids, size_t n,
+	      struct error *err) must_check;

@@ -1,0 +1,125 @@
+/*
+ * Decisions. Facts in, plan out: nothing here reads the machine or the clock. Only struct plan crosses from deciding
+ * to acting (sys/apply.c), and the ledger stores it, so repairing a placement needs no new decision.
+ */
+#pragma once
+
+#include "policy.h"
+#include "topology.h"
+
+/* What the kernel offers for core scheduling. Probed by sys/support.c; each state has its own message and meaning. */
+enum coresched_support {
+	CORESCHED_SUPPORTED,
+	CORESCHED_NO_KERNEL_OPTION, /* EINVAL: CONFIG_SCHED_CORE is not set */
+	CORESCHED_NO_SIBLINGS,      /* ENODEV: SMT absent or off; isolation holds trivially until it comes on */
+	CORESCHED_DENIED,           /* EPERM, or a seccomp filter on cotenant itself */
+	CORESCHED_KNOWN_BAD,        /* a sched_ext scheduler is loaded, or a listed kernel */
+};
+const char *coresched_support_name(enum coresched_support s); /* "supported", "no-kernel-option", … */
+const char *coresched_support_text(enum coresched_support s); /* a plain sentence */
+
+/* How a plan keeps tenants apart. */
+enum mechanism {
+	MECHANISM_NONE,        /* the class asks for no isolation, or it is degraded and the reason says why */
+	MECHANISM_COOKIE,
+	MECHANISM_CORES,       /* whole cores that no other tenant gets */
+	MECHANISM_NO_SIBLINGS, /* cookie mode on a machine without SMT: holds by itself */
+};
+const char *mechanism_name(enum mechanism m);
+int mechanism_from_name(const char *name, enum mechanism *ret) must_check;
+
+/* A container that is already placed, as far as others must know of it. */
+struct occupant {
+	const char *id, *group;
+	enum mechanism mechanism;
+	bool exclusive;
+	bool bound;         /* its CPUs were given by the OCI spec or another manager: never shrink it */
+	bool weights;       /* its placement relies on the interleave weights that cotenant wrote (plan.set_weights) */
+	unsigned mcpu;      /* demand, 1/1000 CPU */
+	uint64_t memory;    /* bytes, 0: unknown */
+	nodemask mems;      /* nodes its memory policy or cpuset names; 0: all */
+	const struct mask *cpus; /* now; shared: containers have few distinct sets */
+	const struct mask *wish; /* what it would have if no `cores` tenant had come since */
+};
+
+struct place_facts {
+	const struct topology *topo;
+	const struct policy *policy;
+	const struct policy_class *class;
+	const char *id, *tenant, *group;
+	struct mask allowed_cpus;   /* what the cgroup hierarchy and the OCI spec let it use */
+	nodemask allowed_mems;
+	bool cpus_given, mems_given; /* the OCI spec named them */
+	unsigned mcpu;              /* demand; 0: unknown, the class's count or 1 CPU is used */
+	bool mcpu_is_limit;         /* the demand is a hard quota, so more CPUs would not be used */
+	uint64_t memory;            /* bytes of the memory limit; 0: none */
+	bool spec_memory_policy;    /* linux.memoryPolicy is set: the runtime applies it and it wins */
+	bool can_cpuset;            /* the container's cpuset can be written */
+	bool can_weighted;          /* MPOL_WEIGHTED_INTERLEAVE known to the kernel (6.9) */
+	enum coresched_support coresched;
+	const struct occupant *occupants;
+	size_t n_occupants;
+};
+
+/* A neighbour whose cpuset must change so that the plan holds. */
+struct plan_adjust {
+	char *id;
+	struct mask cpus;
+};
+
+struct plan_reject {
+	char *candidate; /* "node 1" */
+	char *why;       /* "4.0 CPUs wanted of 4: load 1.75 against 0.50 on node 0" */
+};
+
+struct plan {
+	enum mechanism mechanism;
+	bool set_cpus, set_mems;  /* false: the cpuset is left as it is, cpus/mems tell what that is */
+	struct mask cpus, wish;
+	nodemask mems;
+	bool bound, exclusive;
+	unsigned mcpu;
+	uint64_t memory;
+	enum memory_policy memory_policy;
+	nodemask memory_nodes;    /* of the memory policy */
+	bool set_weights;         /* weights below are to be written to sysfs */
+	uint8_t weights[NODE_MAX];
+	unsigned guard;
+	enum exec_cover exec;
+	bool migrate;
+	bool degraded;            /* something the class asks for is not enforced: `reasons` say what */
+	char **reasons;           /* plain sentences, in order of weight */
+	size_t n_reasons;
+	struct plan_reject *rejects;
+	size_t n_rejects;
+	struct plan_adjust *adjusts;
+	size_t n_adjusts;
+};
+
+void plan_free(struct plan *p);
+void plan_freep(struct plan **p);
+#define cleanup_plan cleanup_with(plan_freep)
+
+/*
+ * Places one container. -EOPNOTSUPP: the class refuses what this machine cannot give (err says what and why).
+ * -ENOSPC: no room that keeps the class's promises. -EINVAL: the OCI limits and the policy contradict each other.
+ */
+int plan_place(const struct place_facts *facts, struct plan **ret_plan, struct error *err) must_check;
+
+/* Appends a sentence to the reasons. Out of memory is ignored: a reason is worth less than the plan. */
+void plan_reason(struct plan *p, const char *fmt, ...) printf_like(2, 3);
+
+/*
+ * The cpusets that must change given who is there: everybody keeps off the cores of other groups' `cores` tenants, and
+ * gets back what such a tenant left behind. Fills *ret (malloc'd array, each with a malloc'd id).
+ */
+int plan_neighbours(const struct topology *topo, const struct occupant *occupants, size_t n,
+		    struct plan_adjust **ret, size_t *ret_n) must_check;
+void plan_adjusts_free(struct plan_adjust *adjusts, size_t n);
+
+/* The plan as members of the writer's open object, and back. */
+void plan_write(struct json_writer *w, const struct plan *p);
+int plan_read(const struct json *object, struct plan **ret_plan, struct error *err) must_check;
+
+/* What `cotenant explain` and the log print: text, one sentence a line. malloc'd. */
+char *plan_explain(const struct plan *p, const struct place_facts *facts) must_check;
