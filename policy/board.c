@@ -1,0 +1,194 @@
+#include "place.h"
+
+#include <errno.h>
+
+/* Full words of a mask are added here first: most sets are ranges, and this makes them cost 1/64. */
+struct tally {
+	struct {
+		uint64_t load, memory;
+	} word[MASK_WORDS], cpu[CPU_MAX];
+};
+
+static int index_cores(struct board *b)
+{
+	const struct topology *t = b->topo;
+
+	b->core_start = calloc(t->n_cores + 2, sizeof(*b->core_start));
+	b->core_cpu = calloc(t->n_cpus + 1, sizeof(*b->core_cpu));
+	if (!b->core_start || !b->core_cpu)
+		return -ENOMEM;
+	/* Counting sort: counts two slots up, sums one slot up, and filling moves each start to where it belongs. */
+	for (size_t i = 0; i < t->n_cpus; i++)
+		b->core_start[t->cpus[i].core + 2]++;
+	for (unsigned core = 2; core <= t->n_cores; core++)
+		b->core_start[core] = (uint16_t) (b->core_start[core] + b->core_start[core - 1]);
+	for (size_t i = 0; i < t->n_cpus; i++)
+		b->core_cpu[b->core_start[t->cpus[i].core + 1]++] = (uint16_t) i;
+	return 0;
+}
+
+bool core_within(const struct board *b, unsigned core, const struct mask *cpus)
+{
+	CORE_FOR_EACH(cpu, b, core)
+		if (!mask_test(cpus, cpu->id))
+			return false;
+	return true;
+}
+
+void one_thread_per_core(const struct board *b, struct mask *cpus)
+{
+	for (unsigned core = 0; core < b->topo->n_cores; core++) {
+		bool have = false;
+
+		CORE_FOR_EACH(cpu, b, core) {
+			if (have)
+				mask_clear(cpus, cpu->id);
+			have = have || mask_test(cpus, cpu->id);
+		}
+	}
+}
+
+nodemask nodes_of_cpus(const struct topology *t, const struct mask *cpus)
+{
+	nodemask nodes = 0;
+
+	for (size_t i = 0; i < t->n_cpus; i++)
+		if (t->cpus[i].node >= 0 && mask_test(cpus, t->cpus[i].id))
+			nodes |= UINT64_C(1) << t->cpus[i].node;
+	return nodes & t->memory_nodes;
+}
+
+bool must_part(const struct place_facts *facts, bool exclusive, const struct occupant *o)
+{
+	return !str_eq(o->id, facts->id) && (exclusive || !str_eq(o->group, facts->group));
+}
+
+/* Given no more CPUs than the whole cores that its demand needs: such a container should have them to itself. */
+static bool is_shaped(const struct topology *t, const struct occupant *o, unsigned cpus)
+{
+	unsigned smt = t->smt ? t->smt : 1;
+	unsigned cores = (unsigned) (((uint64_t) o->mcpu + smt * 1000u - 1) / (smt * 1000u));
+
+	return cpus <= cores * smt;
+}
+
+/* Here and in add_up() lies most of the cost of a decision, so only words that hold CPUs are looked at. */
+static void add_to(const struct board *b, const struct mask *cpus, struct mask *set)
+{
+	for (size_t i = 0; i < b->words; i++)
+		set->w[i] |= cpus->w[i];
+}
+
+static void sort_into_sets(struct board *b, const struct occupant *o, unsigned cpus)
+{
+	bool other = !str_eq(o->group, b->facts->group);
+
+	if (o->exclusive || (o->mechanism == MECHANISM_CORES && other)) {
+		add_to(b, o->cpus, &b->owned);
+		return;
+	}
+	if (o->mechanism == MECHANISM_CORES)
+		add_to(b, o->cpus, &b->family);
+	if (!other && !b->plan->exclusive)
+		return;
+	add_to(b, o->cpus, &b->busy);
+	if (o->bound || o->mechanism == MECHANISM_CORES)
+		add_to(b, o->cpus, &b->pinned);
+	if (other && is_shaped(b->topo, o, cpus))
+		add_to(b, o->cpus, &b->shaped);
+}
+
+static void add_up(struct board *b, struct tally *tally, const struct occupant *o, unsigned cpus)
+{
+	uint64_t load = (uint64_t) o->mcpu * LOAD_SCALE / cpus;
+	uint64_t memory = o->mems ? 0 : o->memory / cpus;
+
+	for (unsigned i = 0; i < b->words; i++) {
+		if (o->cpus->w[i] == UINT64_MAX) {
+			tally->word[i].load += load;
+			tally->word[i].memory += memory;
+			continue;
+		}
+		for (uint64_t left = o->cpus->w[i]; left; left &= left - 1) {
+			unsigned cpu = i * 64 + (unsigned) __builtin_ctzll(left);
+
+			tally->cpu[cpu].load += load;
+			tally->cpu[cpu].memory += memory;
+		}
+	}
+	if (o->mems) {
+		unsigned nodes = 0;
+
+		NODEMASK_FOR_EACH(node, o->mems)
+			nodes++;
+		NODEMASK_FOR_EACH(node, o->mems)
+			b->memory_used[node] += o->memory / nodes;
+	}
+}
+
+static int count_occupants(struct board *b)
+{
+	cleanup_free struct tally *tally = calloc(1, sizeof(*tally));
+
+	if (!tally)
+		return -ENOMEM;
+	for (size_t i = 0; i < b->facts->n_occupants; i++) {
+		const struct occupant *o = &b->facts->occupants[i];
+		unsigned cpus = mask_weight(o->cpus);
+
+		if (!cpus || str_eq(o->id, b->facts->id))
+			continue;
+		sort_into_sets(b, o, cpus);
+		add_up(b, tally, o, cpus);
+	}
+	for (size_t i = 0; i < b->topo->n_cpus; i++) {
+		const struct topo_cpu *cpu = &b->topo->cpus[i];
+
+		b->load[cpu->id] = tally->word[cpu->id / 64].load + tally->cpu[cpu->id].load;
+		if (cpu->node >= 0)
+			b->memory_used[cpu->node] += tally->word[cpu->id / 64].memory + tally->cpu[cpu->id].memory;
+	}
+	return 0;
+}
+
+void board_freep(struct board **b)
+{
+	if (!*b)
+		return;
+	free((*b)->core_start);
+	free((*b)->core_cpu);
+	free(*b);
+}
+
+int board_new(const struct place_facts *facts, struct plan *plan, struct board **ret_board)
+{
+	cleanup_board struct board *b = calloc(1, sizeof(*b));
+	const struct topology *t = facts->topo;
+	int r;
+
+	if (!b)
+		return -ENOMEM;
+	b->facts = facts;
+	b->topo = t;
+	b->plan = plan;
+	b->words = t->n_cpus ? t->cpus[t->n_cpus - 1].id / 64u + 1 : 0;
+	b->owner = plan->mechanism == MECHANISM_CORES || plan->exclusive;
+	r = index_cores(b);
+	if (r < 0)
+		return r;
+	r = count_occupants(b);
+	if (r < 0)
+		return r;
+	topology_whole_cores(t, &b->owned, &b->owned);
+	topology_whole_cores(t, &b->busy, &b->busy);
+	topology_whole_cores(t, &b->shaped, &b->shaped);
+	topology_whole_cores(t, &b->pinned, &b->pinned);
+	topology_whole_cores(t, &b->family, &b->family);
+	b->open = facts->allowed_cpus;
+	mask_and(&b->open, &t->online);
+	mask_andnot(&b->open, &facts->policy->node.reserved);
+	b->usable = b->open;
+	mask_andnot(&b->usable, &b->owned);
+	*ret_board = TAKE_PTR(b);
+	return 0;
+}

@@ -1,0 +1,59 @@
+/* Conditions of a rule and tenant templates: made by the parser, used by the matcher. */
+#pragma once
+
+#include <regex.h>
+
+#include "policy.h"
+
+#define REGEX_MAX 1024         /* bytes of a regular expression */
+#define REGEX_SUBJECT_MAX 4096 /* bytes of a value that one is tried on: matching takes memory by its length */
+#define TEMPLATE_MAX 4096      /* bytes of a tenant template */
+
+enum fact { FACT_ANNOTATION, FACT_ID, FACT_CGROUP, FACT_IMAGE, FACT_STAGE, FACT_UID };
+enum pattern_kind { PATTERN_EXACT, PATTERN_GLOB, PATTERN_REGEX };
+
+struct policy_condition {
+	enum fact fact;
+	const char *annotation; /* FACT_ANNOTATION: its name */
+	enum pattern_kind kind;
+	const char *text;  /* exact: without escapes; glob, regex: as in the file */
+	regex_t *regex;    /* compiled, to be freed by condition_done() */
+	uint32_t min, max; /* FACT_UID */
+};
+
+/* ret_why: what is wrong with it, in the arena. */
+int pattern_from_text(struct arena *a, const char *text, struct policy_condition *c, const char **ret_why) must_check;
+int pattern_from_regex(struct arena *a, const char *text, struct policy_condition *c, const char **ret_why) must_check;
+void condition_done(struct policy_condition *c);
+/* 1: matches, 0: does not; -ENOMEM, -E2BIG when a regular expression cannot be tried. `value` may be NULL: 0. */
+int pattern_match(const struct policy_condition *c, const char *value) must_check;
+
+enum variable { VARIABLE_LITERAL, VARIABLE_ID, VARIABLE_CGROUP, VARIABLE_IMAGE, VARIABLE_UID, VARIABLE_ANNOTATION };
+struct template_piece {
+	enum variable variable;
+	const char *text; /* the literal, or an annotation's name; not NUL-terminated */
+	size_t len;
+};
+
+/*
+ * The next piece of a template. 1: there is one; 0: end; -EINVAL: *ret_why says what is wrong and the piece is the
+ * text that it is wrong with.
+ */
+int template_next(const char **at, struct template_piece *ret_piece, const char **ret_why) must_check;
+
+/* Who decides what an annotation says. */
+enum annotation_source {
+	SOURCE_ANYONE, /* whoever starts the container may write it */
+	SOURCE_NAME, /* written by the runtime, but a name that somebody chose: unique inside of a namespace at most */
+	SOURCE_RUNTIME, /* written by the runtime and not to be chosen */
+};
+enum annotation_source annotation_source(const char *key, size_t len);
+
+/* The pod's id as the runtime wrote it, or NULL. */
+const char *annotation_pod_id(const struct oci_annotations *a);
+
+/*
+ * A container has one runtime. When it carries annotations that only containerd writes and others that only CRI-O
+ * writes, one set is forged: -EINVAL, with one of each. Sets neither on success.
+ */
+int annotation_conflict(const struct oci_annotations *a, const char **ret_one, const char **ret_other) must_check;

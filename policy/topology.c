@@ -1,0 +1,63 @@
+#include "topology.h"
+
+void topology_free(struct topology *t)
+{
+	if (!t)
+		return;
+	free(t->cpus);
+	free(t->nodes);
+	free(t->distances);
+	free(t->key);
+	free(t);
+}
+
+void topology_freep(struct topology **t)
+{
+	topology_free(*t);
+}
+
+static int compare_node(const void *key, const void *element)
+{
+	return (int) *(const unsigned *) key - (int) ((const struct topo_node *) element)->id;
+}
+
+const struct topo_node *topology_node(const struct topology *t, unsigned id)
+{
+	if (id >= NODE_MAX || !t->n_nodes)
+		return NULL;
+	return bsearch(&id, t->nodes, t->n_nodes, sizeof(*t->nodes), compare_node);
+}
+
+static int compare_cpu(const void *key, const void *element)
+{
+	return (int) *(const unsigned *) key - (int) ((const struct topo_cpu *) element)->id;
+}
+
+const struct topo_cpu *topology_cpu(const struct topology *t, unsigned id)
+{
+	if (id >= CPU_MAX || !t->n_cpus)
+		return NULL;
+	return bsearch(&id, t->cpus, t->n_cpus, sizeof(*t->cpus), compare_cpu);
+}
+
+unsigned topology_distance(const struct topology *t, unsigned from, unsigned to)
+{
+	const struct topo_node *a = topology_node(t, from), *b = topology_node(t, to);
+
+	if (!a || !b || !t->distances)
+		return 255;
+	return t->distances[(size_t) (a - t->nodes) * t->n_nodes + (size_t) (b - t->nodes)];
+}
+
+void topology_whole_cores(const struct topology *t, const struct mask *cpus, struct mask *ret_whole)
+{
+	struct mask cores = { 0 }, whole = *cpus; /* `cores` holds core indices; there are no more cores than CPUs */
+
+	for (size_t i = 0; i < t->n_cpus; i++)
+		if (mask_test(cpus, t->cpus[i].id))
+			mask_set(&cores, t->cpus[i].core);
+	for (size_t i = 0; i < t->n_cpus; i++)
+		if (mask_test(&cores, t->cpus[i].core))
+			mask_set(&whole, t->cpus[i].id);
+	*ret_whole = whole;
+}
