@@ -1,0 +1,306 @@
+#include "apply.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static const char *const step_names[STEP_COUNT] = {
+	[STEP_CPUSET] = "cpuset",   [STEP_NEIGHBOURS] = "neighbours", [STEP_COOKIE] = "cookie",
+	[STEP_WEIGHTS] = "weights", [STEP_MEMORY] = "memory policy",  [STEP_GUARD] = "guard",
+};
+
+const char *step_name(enum step s)
+{
+	return (unsigned) s < STEP_COUNT ? step_names[s] : NULL;
+}
+
+/* What the steps share while they run. */
+struct run {
+	struct sys *s;
+	struct apply_target *t;
+	struct plan *plan;
+	struct held *held; /* opened by the first step that injects, so that threads are stopped once */
+};
+
+/* ---- cpuset ---- */
+
+static int write_cpuset(struct sys *s, const struct cpuset *c, const struct plan *p, struct error *err)
+{
+	cleanup_free char *cpus = p->set_cpus ? mask_format(&p->cpus) : NULL;
+	cleanup_free char *mems = p->set_mems ? nodemask_format(p->mems) : NULL;
+
+	if ((p->set_cpus && !cpus) || (p->set_mems && !mems))
+		return error_set(err, ENOMEM, "no memory");
+	return cpuset_write(s, c, cpus, mems, err);
+}
+
+static int lock_container(struct ledger *l, const char *id, char **ret_name, struct error *err)
+{
+	cleanup_free char *name = NULL;
+	int r;
+
+	if (asprintf(&name, "container/%s", id) < 0) {
+		name = NULL;
+		return error_set(err, ENOMEM, "no memory");
+	}
+	r = ledger_lock_group(l, name, err);
+	if (r < 0)
+		return r;
+	*ret_name = TAKE_PTR(name);
+	return 0;
+}
+
+/* Reads the newest plan of the container and writes its cpuset. `open` may be NULL: found by the entry's path then. */
+static int sync_locked(struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const struct cpuset *open,
+		       const char *id, struct error *err)
+{
+	cleanup_entry struct entry *e = NULL;
+	cleanup_cpuset struct cpuset found = CPUSET_NONE;
+	int r = ledger_get(l, id, &e, err);
+
+	if (r == -ENOENT || (r == 0 && !e->plan->set_cpus && !e->plan->set_mems))
+		return 0;
+	if (r < 0)
+		return r;
+	if (!open) {
+		r = cpuset_open_path(s, layout, e->cgroup, &found, err);
+		if (r == -ENOENT)
+			return 0;
+		if (r < 0)
+			return r;
+		open = &found;
+	}
+	r = write_cpuset(s, open, e->plan, err);
+	return r == -ENODEV ? 0 : r; /* kernfs: the cgroup was removed while it was open */
+}
+
+static int sync_cpuset(struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const struct cpuset *open,
+		       const char *id, struct error *err)
+{
+	cleanup_free char *lock = NULL;
+	int r = lock_container(l, id, &lock, err);
+
+	if (r < 0)
+		return r;
+	r = sync_locked(s, l, layout, open, id, err);
+	ledger_unlock_group(l, lock);
+	return r;
+}
+
+int sys_sync_cpuset(struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const char *id,
+		    struct error *err)
+{
+	return sync_cpuset(s, l, layout, NULL, id, err);
+}
+
+static bool cpuset_wanted(const struct plan *p)
+{
+	return p->set_cpus || p->set_mems;
+}
+
+static int do_cpuset(struct run *run, struct error *err)
+{
+	struct apply_target *t = run->t;
+
+	return sync_cpuset(run->s, t->ledger, t->layout, t->cpuset, t->entry->id, err);
+}
+
+static void undo_cpuset(struct run *run)
+{
+	const struct entry *e = run->t->entry;
+
+	if (cpuset_write(run->s, run->t->cpuset, e->old_cpus, e->old_mems, NULL) < 0)
+		return; /* the container is being refused: its cgroup goes with it */
+}
+
+/* ---- neighbours ---- */
+
+static bool neighbours_wanted(const struct plan *p)
+{
+	return p->n_adjusts > 0;
+}
+
+static int do_neighbours(struct run *run, struct error *err)
+{
+	for (size_t i = 0; i < run->plan->n_adjusts; i++) {
+		const char *id = run->plan->adjusts[i].id;
+		int r = sys_sync_cpuset(run->s, run->t->ledger, run->t->layout, id, err);
+
+		if (r < 0)
+			return error_prefix(err, r, "container %s must leave the cores that %s takes", id,
+					    run->t->entry->id);
+	}
+	return 0;
+}
+
+/* ---- cookie ---- */
+
+static bool cookie_wanted(const struct plan *p)
+{
+	return p->mechanism == MECHANISM_COOKIE;
+}
+
+static int do_cookie(struct run *run, struct error *err)
+{
+	struct apply_target *t = run->t;
+	cleanup_proc struct proc_ref anchor = PROC_REF_NONE;
+	pid_t tid = 0;
+	int r = anchor_ensure(run->s, t->ledger, t->layout, t->entry->group, &anchor, err);
+
+	if (r < 0)
+		return r;
+	sys_fault_point(run->s, "anchor");
+	r = run->s->ops->cookie_share(anchor.pid, t->init->pid);
+	if (r < 0)
+		return error_set(err, -r,
+				 "process %d cannot be given the cookie of anchor %d (prctl PR_SCHED_CORE): %s%s",
+				 t->init->pid, anchor.pid, strerror(-r),
+				 r == -EPERM ? ": ptrace access is missing; give cotenant CAP_SYS_PTRACE in the "
+					       "process's user namespace" :
+					       "");
+	r = cookie_verify(run->s, t->init->pid, anchor.pid, &tid);
+	if (r == -EBADE)
+		return error_set(err, EBADE, "thread %d of process %d does not carry the cookie of anchor %d", tid,
+				 t->init->pid, anchor.pid);
+	return r < 0 ? error_set(err, -r, "cookies of process %d cannot be read back: %s", t->init->pid, strerror(-r)) :
+		       0;
+}
+
+static void undo_cookie(struct run *run)
+{
+	/* The anchor ends in sys_release(). When the hook itself carries a cookie, 0 is out of reach: the process dies. */
+	if (run->s->ops->cookie_share(0, run->t->init->pid) < 0)
+		return;
+}
+
+/* ---- weights ---- */
+
+static bool weights_wanted(const struct plan *p)
+{
+	return p->set_weights;
+}
+
+static int do_weights(struct run *run, struct error *err)
+{
+	struct ledger *l = run->t->ledger;
+	struct saved_weights now, saved;
+	int r = weights_read(run->s, &now);
+
+	if (r < 0)
+		return error_set(err, -r, "interleave weights cannot be read: %s (Linux 6.9 has them)", strerror(-r));
+	r = ledger_lock(l, err);
+	if (r < 0)
+		return r;
+	r = ledger_get_weights(l, &saved, err);
+	if (r == -ENOENT)
+		r = ledger_put_weights(l, &now, err);
+	ledger_unlock(l);
+	return r < 0 ? r : weights_write(run->s, run->plan->weights, err);
+}
+
+/* ---- memory policy and guard: injected ---- */
+
+static int hold(struct run *run, struct error *err)
+{
+	return run->held ? 0 : held_open(run->s, run->t->init->pid, &run->held, err);
+}
+
+static bool memory_wanted(const struct plan *p)
+{
+	return p->memory_policy != MEMORY_INHERIT;
+}
+
+static int do_memory(struct run *run, struct error *err)
+{
+	int r = hold(run, err);
+
+	return r < 0 ? r : mempolicy_inject(run->held, run->plan->memory_policy, run->plan->memory_nodes, err);
+}
+
+static void undo_memory(struct run *run)
+{
+	if (run->held && mempolicy_reset(run->held, NULL) < 0)
+		return;
+}
+
+static bool guard_wanted(const struct plan *p)
+{
+	return p->guard != 0;
+}
+
+static int do_guard(struct run *run, struct error *err)
+{
+	int r = hold(run, err);
+
+	return r < 0 ? r : guard_inject(run->held, run->plan->guard, err);
+}
+
+/* ---- the sequence ---- */
+
+static const struct {
+	bool (*wanted)(const struct plan *p);
+	int (*act)(struct run *run, struct error *err);
+	void (*undo)(struct run *run); /* NULL: nothing to undo, or sys_release() does */
+} steps[STEP_COUNT] = {
+	[STEP_CPUSET] = { cpuset_wanted, do_cpuset, undo_cpuset },
+	[STEP_NEIGHBOURS] = { neighbours_wanted, do_neighbours, NULL },
+	[STEP_COOKIE] = { cookie_wanted, do_cookie, undo_cookie },
+	[STEP_WEIGHTS] = { weights_wanted, do_weights, NULL },
+	[STEP_MEMORY] = { memory_wanted, do_memory, undo_memory },
+	[STEP_GUARD] = { guard_wanted, do_guard, NULL },
+};
+
+/* The plan must not go on claiming what a failed step was to bring. */
+static void give_up(struct plan *p, enum step step, const char *why)
+{
+	p->degraded = true;
+	plan_reason(p, "%s: not applied: %s", step_name(step), why);
+	if (step == STEP_CPUSET)
+		p->set_cpus = p->set_mems = false;
+	if (step == STEP_GUARD)
+		p->guard = 0;
+	if (step == STEP_MEMORY)
+		p->memory_policy = MEMORY_INHERIT;
+	if (step == STEP_WEIGHTS)
+		p->set_weights = false;
+	if ((step == STEP_COOKIE && p->mechanism == MECHANISM_COOKIE) ||
+	    ((step == STEP_CPUSET || step == STEP_NEIGHBOURS) && p->mechanism == MECHANISM_CORES))
+		p->mechanism = MECHANISM_NONE;
+}
+
+static int run_steps(struct run *run, enum step *ret_step, struct error *err)
+{
+	for (unsigned i = 0; i < STEP_COUNT; i++) {
+		int r;
+
+		if (!steps[i].wanted(run->plan))
+			continue;
+		r = sys_left_ms(run->s) == 0 ? error_set(err, ETIMEDOUT, "no time left") : steps[i].act(run, err);
+		if (r < 0 && run->t->keep_going) {
+			give_up(run->plan, (enum step) i, error_text(err));
+			continue;
+		}
+		if (r < 0) {
+			for (unsigned k = i; k-- > 0;)
+				if (steps[k].wanted(run->plan) && steps[k].undo)
+					steps[k].undo(run);
+			*ret_step = (enum step) i;
+			return r;
+		}
+		sys_fault_point(run->s, step_name((enum step) i));
+	}
+	return 0;
+}
+
+int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct error *err)
+{
+	struct run run = { .s = s, .t = t, .plan = t->entry->plan };
+	int r;
+
+	if (!s->acting) {
+		*ret_step = STEP_CPUSET;
+		return error_set(err, EROFS, "the root directory is not this machine's: nothing is changed");
+	}
+	r = run_steps(&run, ret_step, err);
+	held_close(run.held);
+	return r;
+}

@@ -1,0 +1,21 @@
+/* What facts_discover() is made of. Only sys/ and its tests see it. */
+#pragma once
+
+#include "sys.h"
+
+/* No tier is known for a node, in an array of hints by node id. */
+#define TIER_UNKNOWN (-1)
+
+/* What is the cpuset controller's and the unified hierarchy's mount. Nothing mounted: an empty layout, and 0. */
+int cgroup_discover(const struct sys *s, struct cgroup_layout *ret, struct error *err) must_check;
+
+/* Node sizes and SLIT distances as libnuma reads them from this machine. */
+void numa_fill(struct topology *t);
+
+/*
+ * From sysfs, below the root: which node each CPU belongs to, HMAT attributes, tiers. Whatever the kernel or the
+ * firmware does not say stays as it was.
+ */
+void tiers_fill(const struct sys *s, struct topology *t);
+/* A hint (enum memory_tier) wins; nodes with CPUs are DRAM; the others are judged by their HMAT attributes. */
+void tiers_classify(struct topology *t, const int8_t hints[NODE_MAX]);

@@ -1,0 +1,203 @@
+#include "apply.h"
+
+#include <errno.h>
+
+/* Keeps the first failure: a later step of a clean-up must run whatever came before it. */
+static void keep_first(int r, struct error *found, int *first, struct error *err)
+{
+	if (r >= 0 || *first < 0) {
+		error_done(found);
+		return;
+	}
+	*first = r;
+	if (err) {
+		error_done(err);
+		err->text = TAKE_PTR(found->text);
+	}
+}
+
+struct adjusts {
+	struct plan_adjust *items;
+	size_t n;
+};
+
+static void adjusts_done(struct adjusts *a)
+{
+	plan_adjusts_free(a->items, a->n);
+}
+
+/* Writes the neighbours' new CPUs into the ledger; the cgroups follow by sync. Needs the lock. */
+int sys_put_adjusts(struct ledger *l, const struct plan_adjust *items, size_t n, struct error *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		cleanup_entry struct entry *e = NULL;
+		int r = ledger_get(l, items[i].id, &e, err);
+
+		if (r == -ENOENT)
+			continue;
+		if (r < 0)
+			return r;
+		e->plan->cpus = items[i].cpus;
+		e->plan->set_cpus = true;
+		r = ledger_put(l, e, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Drops the entry and says what follows from that. Needs the lock. */
+static int drop_locked(struct ledger *l, const struct facts *facts, const struct entry *e, struct adjusts *adjusts,
+		       bool *restore_weights, struct error *err)
+{
+	const struct occupant *occupants;
+	const char *const *stale;
+	size_t n, n_stale;
+	int r = ledger_drop(l, e->id, err);
+
+	if (r < 0)
+		return r;
+	if (e->plan->mechanism != MECHANISM_CORES && !e->plan->exclusive && !e->plan->set_weights)
+		return 0;
+	r = ledger_occupancy(l, false, &occupants, &n, &stale, &n_stale, err);
+	if (r < 0)
+		return r;
+	*restore_weights = e->plan->set_weights;
+	for (size_t i = 0; i < n && *restore_weights; i++)
+		*restore_weights = !occupants[i].weights;
+	if (!facts)
+		return 0;
+	r = plan_neighbours(facts->topo, occupants, n, &adjusts->items, &adjusts->n);
+	if (r < 0)
+		return error_set(err, -r, "neighbours of container %s: %s", e->id, strerror(-r));
+	return sys_put_adjusts(l, adjusts->items, adjusts->n, err);
+}
+
+/* Under the lock, so that no container that relies on the weights is recorded between the look and the writing. */
+static int restore(struct sys *s, struct ledger *l, struct error *err)
+{
+	struct saved_weights saved;
+	int r = ledger_get_weights(l, &saved, err);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r == 0)
+		r = weights_restore(s, &saved, err);
+	return r < 0 ? r : ledger_drop_weights(l, err);
+}
+
+/*
+ * The anchor goes before the entry: a hook that dies in between leaves an entry whose process is gone, which the next
+ * one releases again; the other way round nobody would know of the anchor. Needs the group's lock, so that a container
+ * that joins the group now waits and then finds no anchor on record.
+ */
+static int end_anchor(struct sys *s, struct ledger *l, const char *group, struct error *err)
+{
+	size_t members;
+	int r = ledger_lock(l, err);
+
+	if (r < 0)
+		return r;
+	r = ledger_members(l, group, &members, err);
+	ledger_unlock(l);
+	if (r < 0)
+		return r;
+	return members > 1 ? 0 : anchor_end(s, l, group, err);
+}
+
+static int release_locked(struct sys *s, struct ledger *l, const struct facts *facts, const struct entry *e,
+			  struct adjusts *adjusts, struct error *err)
+{
+	struct error found = { 0 };
+	bool restore_weights = false;
+	int first = 0, r;
+
+	keep_first(end_anchor(s, l, e->group, &found), &found, &first, err);
+	sys_fault_point(s, "anchor ended");
+	r = ledger_lock(l, &found);
+	if (r < 0) {
+		keep_first(r, &found, &first, err);
+		return first;
+	}
+	keep_first(drop_locked(l, facts, e, adjusts, &restore_weights, &found), &found, &first, err);
+	if (restore_weights)
+		keep_first(restore(s, l, &found), &found, &first, err);
+	ledger_unlock(l);
+	sys_fault_point(s, "dropped");
+	return first;
+}
+
+/* An entry that cannot be read: what the index may still say of it goes too. */
+static int drop_unreadable(struct ledger *l, const char *id, struct error *err)
+{
+	int r = ledger_lock(l, err);
+
+	if (r < 0)
+		return r;
+	r = ledger_drop(l, id, err);
+	ledger_unlock(l);
+	return r;
+}
+
+static int release(struct sys *s, struct ledger *l, const struct facts *facts, const char *id, bool only_dead,
+		   struct error *err)
+{
+	cleanup_entry struct entry *e = NULL, *again = NULL;
+	cleanup_with(adjusts_done) struct adjusts adjusts = { 0 };
+	struct error found = { 0 };
+	int first = 0, r = ledger_get(l, id, &e, err);
+
+	if (r == -ENOENT)
+		return drop_unreadable(l, id, err);
+	if (r == 0)
+		r = ledger_lock_group(l, e->group, err);
+	if (r < 0)
+		return r;
+	/* Another hook may have released it while this one waited, or the id may be a new container's by now. */
+	r = ledger_get(l, id, &again, NULL);
+	if (r == 0 && again->start_time == e->start_time && !(only_dead && proc_alive(s, e->pid, e->start_time)))
+		keep_first(release_locked(s, l, facts, e, &adjusts, &found), &found, &first, err);
+	ledger_unlock_group(l, e->group);
+	for (size_t i = 0; facts && i < adjusts.n; i++)
+		keep_first(sys_sync_cpuset(s, l, &facts->cgroup, adjusts.items[i].id, &found), &found, &first, err);
+	return first;
+}
+
+int sys_release(struct sys *s, struct ledger *l, const struct facts *facts, const char *id, struct error *err)
+{
+	return release(s, l, facts, id, false, err);
+}
+
+/* A hook died before it finished, and yet the container runs: say so, since nobody else will. Takes the lock. */
+static int mark_half_applied(struct sys *s, struct ledger *l, const char *id, struct error *err)
+{
+	cleanup_entry struct entry *e = NULL;
+	int r = ledger_lock(l, err);
+
+	if (r < 0)
+		return r;
+	r = ledger_get(l, id, &e, err);
+	if (r == 0 && e->state == ENTRY_INTENT && !proc_alive(s, e->actor, e->actor_start_time)) {
+		e->state = ENTRY_DEGRADED;
+		e->plan->degraded = true;
+		free(e->why);
+		e->why = strdup("the hook died before it finished: what the plan says may be half applied");
+		r = ledger_put(l, e, err);
+	}
+	ledger_unlock(l);
+	return r == -ENOENT ? 0 : r;
+}
+
+int sys_sweep(struct sys *s, struct ledger *l, const struct facts *facts, const char *const *ids, size_t n,
+	      struct error *err)
+{
+	int first = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct error found = { 0 };
+
+		keep_first(release(s, l, facts, ids[i], true, &found), &found, &first, err);
+		keep_first(mark_half_applied(s, l, ids[i], &found), &found, &first, err);
+	}
+	return first;
+}
