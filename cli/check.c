@@ -1,0 +1,28 @@
+/* cotenant check: the policy as it would be read, without touching anything. */
+#include "cli.h"
+
+#include <stdio.h>
+
+int verb_check(const struct cli_options *o, int argc, char **argv)
+{
+	cleanup_sys struct sys sys = { .root_fd = -1 };
+	cleanup_error struct error err = { 0 };
+	cleanup_policy struct policy *policy = NULL;
+	const char *path = argc > 0 ? argv[0] : o->policy_path;
+	int r;
+
+	if (argc > 0 && str_eq(argv[0], "--help-policy")) {
+		cleanup_free char *help = policy_help();
+
+		fputs(help ? help : "", stdout);
+		return help ? CLI_YES : CLI_NO;
+	}
+	r = sys_open(o->root, &sys, &err);
+	r = r < 0 ? r : policy_load(&sys, path, &policy, &err);
+	if (r < 0)
+		return cli_fail(r, &err);
+	for (size_t i = 0; i < policy->n_warnings; i++)
+		printf("warning: %s\n", policy->warnings[i]);
+	printf("%s: right: %zu classes, %zu rules\n", path, policy->n_classes, policy->n_rules);
+	return CLI_YES;
+}

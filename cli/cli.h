@@ -1,0 +1,19 @@
+/* What the verbs share. Private to cli/. */
+#pragma once
+
+#include "ledger.h"
+#include "sys.h"
+
+/* Exit codes that scripts can use. */
+enum cli_exit { CLI_YES = 0, CLI_NO = 1, CLI_USAGE = 2, CLI_UNSUPPORTED = 3, CLI_DENIED = 4 };
+
+struct cli_options {
+	const char *policy_path, *state_dir, *root;
+};
+
+int verb_check(const struct cli_options *o, int argc, char **argv);
+int verb_status(const struct cli_options *o, int argc, char **argv);
+int verb_support(const struct cli_options *o, int argc, char **argv);
+
+/* Prints "cotenant: TEXT" and turns a negative errno into an exit code. */
+int cli_fail(int r, const struct error *err);

@@ -1,0 +1,42 @@
+/* cotenant support: what this machine can enforce, in plain sentences. */
+#include "cli.h"
+
+#include <stdio.h>
+
+static void say_machine(const struct topology *t)
+{
+	size_t far = 0;
+
+	for (size_t i = 0; i < t->n_nodes; i++)
+		far += !t->nodes[i].has_cpus && t->nodes[i].memory > 0;
+	printf("This machine has %zu CPUs on %u cores (%u %s a core), %u packages, %zu NUMA nodes, %zu of them "
+	       "without CPUs.\n",
+	       t->n_cpus, t->n_cores, t->smt, t->smt == 1 ? "thread" : "threads", t->n_packages, t->n_nodes, far);
+}
+
+int verb_support(const struct cli_options *o, int argc, char **argv)
+{
+	cleanup_sys struct sys sys = { .root_fd = -1 };
+	cleanup_error struct error err = { 0 };
+	cleanup_facts struct facts facts = { 0 };
+	cleanup_free char *detail = NULL;
+	enum coresched_support support;
+	int r = sys_open(o->root, &sys, &err);
+
+	(void) argc;
+	(void) argv;
+	r = r < 0 ? r : facts_load(&sys, o->root, o->state_dir, &facts, &err);
+	if (r < 0)
+		return cli_fail(r, &err);
+	say_machine(facts.topo);
+	support = coresched_probe(&sys, &detail);
+	printf("Core scheduling: %s: %s%s%s\n", coresched_support_name(support), coresched_support_text(support),
+	       detail ? " " : "", detail ? detail : "");
+	printf("cpusets: %s\n", facts.cgroup.cpuset_mount ?
+					(facts.cgroup.cpuset_v2 ? "cgroup v2." : "cgroup v1.") :
+					"no cpuset controller: containers cannot be kept on their CPUs.");
+	printf("Weighted interleave: %s\n", mempolicy_has_weighted(&sys) ?
+						    "known to this kernel." :
+						    "not known to this kernel (Linux 6.9 has it).");
+	return support == CORESCHED_SUPPORTED || support == CORESCHED_NO_SIBLINGS ? CLI_YES : CLI_UNSUPPORTED;
+}

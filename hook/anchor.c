@@ -1,0 +1,132 @@
+/*
+ * cotenant-anchor: holds a group's core scheduling cookie and does nothing else, so that the group keeps its cookie
+ * while its containers come and go. Started by cotenant with the cookie already set; ends on SIGTERM or SIGKILL.
+ */
+#include "sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE 62
+#define PR_SCHED_CORE_GET 0
+#endif
+
+#define CAPABILITY_WORDS 2 /* _LINUX_CAPABILITY_VERSION_3 */
+#define CAPABILITY_MAX 63
+
+/* The ledger knows of this process when a byte has come. A starter that died before that closed the pipe. */
+static bool told_to_stay(void)
+{
+	char byte;
+	ssize_t n;
+
+	do
+		n = read(STDIN_FILENO, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	return n == 1 && dup2(STDOUT_FILENO, STDIN_FILENO) == STDIN_FILENO; /* /dev/null */
+}
+
+static bool write_file(const char *path, const char *text)
+{
+	cleanup_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t) strlen(text);
+}
+
+/*
+ * With cgroup v1 there is no being born elsewhere: leave the hook's cgroup, which may be the pod's, in each hierarchy.
+ * Lines are "ID:CONTROLLERS:PATH"; the unified one ("0::") was seen to by the starter.
+ */
+static void leave_v1_cgroups(void)
+{
+	char *line = NULL;
+	size_t size = 0;
+	FILE *f = fopen("/proc/self/cgroup", "re");
+
+	while (f && getline(&line, &size, f) > 0) {
+		cleanup_free char *procs = NULL;
+		char *save = NULL, *name = strtok_r(line, ":", &save);
+
+		name = strtok_r(NULL, ":", &save);
+		if (!name || *name == '/' || !save || str_eq(save, "/\n"))
+			continue;
+		if (str_starts(name, "name="))
+			name += strlen("name=");
+		if (asprintf(&procs, "/sys/fs/cgroup/%s/cgroup.procs", name) < 0) {
+			procs = NULL;
+			continue;
+		}
+		if (!write_file(procs, "0"))
+			continue; /* mounted elsewhere, or not ours to write: it stays */
+	}
+	free(line);
+	if (f)
+		fclose(f);
+}
+
+/*
+ * Who may take this cookie? SHARE_FROM asks for PTRACE_MODE_READ on the anchor, and kill(2) for its user id, so a tenant
+ * that sees host pids (hostPID) must be refused both, as far as that goes:
+ *
+ * - The user id stays 0. As "nobody" (65534) any process of that widely used id could signal the anchor and, were it
+ *   dumpable, read it; uid 0 with hostPID and CAP_KILL could anyway.
+ * - Not dumpable: same id is no longer enough then, CAP_SYS_PTRACE in the anchor's user namespace is asked for
+ *   (__ptrace_may_access() in kernel/ptrace.c). Without this, a capability-less uid 0 in a container could read a
+ *   capability-less anchor. Where cotenant itself lacks that capability, the anchor must stay dumpable, or cotenant
+ *   could not share its cookie: without root, all tenants are the same user to the kernel anyway.
+ * - No capability, no way to gain one, and no system call but waiting: an anchor is worth nothing once taken over.
+ */
+static int drop_privileges(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[CAPABILITY_WORDS] = { { 0 } };
+	bool can_trace;
+
+	if (syscall(SYS_capget, &header, data) < 0)
+		return -errno;
+	can_trace = data[CAP_SYS_PTRACE / 32].effective >> CAP_SYS_PTRACE % 32 & 1;
+	for (int cap = 0; cap <= CAPABILITY_MAX && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
+		;
+	memset(data, 0, sizeof(data));
+	if (syscall(SYS_capset, &header, data) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -errno;
+	/* Last: to lose capabilities makes a process not dumpable by itself (commit_creds() in kernel/cred.c). */
+	return prctl(PR_SET_DUMPABLE, can_trace ? 0 : 1, 0, 0, 0) < 0 ? -errno : 0;
+}
+
+static bool has_cookie(void)
+{
+	uint64_t cookie = 0;
+
+	return prctl(PR_SCHED_CORE, PR_SCHED_CORE_GET, 0, 0, &cookie) == 0 && cookie != 0;
+}
+
+int main(void)
+{
+	sigset_t none;
+
+	/* Whatever the runtime blocked or ignored: a shutdown must not wait for this process. */
+	sigemptyset(&none);
+	signal(SIGTERM, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (!has_cookie()) {
+		fputs("cotenant-anchor: no cookie to hold: this program is started by cotenant-hook\n", stderr);
+		return 1;
+	}
+	if (!told_to_stay() || chdir("/") < 0)
+		return 1;
+	/* Best effort: the OOM killer would take the tenant's cookie with it. Needs CAP_SYS_RESOURCE. */
+	if (!write_file("/proc/self/oom_score_adj", "-1000"))
+		errno = 0;
+	leave_v1_cgroups();
+	if (drop_privileges() < 0 || sandbox_anchor() < 0)
+		return 1;
+	for (;;)
+		sigsuspend(&none);
+}

@@ -1,0 +1,232 @@
+/*
+ * cotenant-hook: the OCI hook. Reads the container state on stdin, and gives the container its place before its first
+ * instruction. See cotenant-hook(8).
+ */
+#include "hook.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/time.h>
+
+#define NS_PER_MS INT64_C(1000000)
+#define DEADLINE_MS 2000
+#define DEADLINE_MAX_MS 60000
+/* After the deadline, waits are interrupted this often; and after this many times the hook gives up without ceremony. */
+#define ALARM_EVERY_MS 50
+#define ALARM_LAST 20
+
+static const struct {
+	const char *name;
+	bool need_pid, need_bundle;
+	int (*run)(struct hook *h, struct error *err);
+} stages[] = {
+	{ "prestart", true, true, stage_create },
+	{ "createRuntime", true, true, stage_create },
+	{ "poststart", false, false, stage_poststart },
+	{ "poststop", false, false, stage_poststop },
+};
+
+void hook_say(const struct hook *h, const char *text)
+{
+	if (h->state.id)
+		fprintf(stderr, "cotenant-hook: container %s: %s: %s\n", h->state.id, h->options->stage, text);
+	else
+		fprintf(stderr, "cotenant-hook: %s: %s\n", h->options->stage, text);
+}
+
+static void usage(FILE *to)
+{
+	fputs("usage: cotenant-hook STAGE [--policy FILE] [--state-dir DIR] [--root DIR] [--timeout SECONDS]\n"
+	      "\n"
+	      "Called by a container runtime with the container state on standard input.\n"
+	      "STAGE is prestart or createRuntime (place the container), poststart (record that it started)\n"
+	      "or poststop (forget it).\n"
+	      "\n"
+	      "  --policy FILE      default /etc/cotenant/policy.json\n"
+	      "  --state-dir DIR    default /run/cotenant, or $XDG_RUNTIME_DIR/cotenant when not root\n"
+	      "  --root DIR         read the machine below DIR; nothing is changed then\n"
+	      "  --timeout SECONDS  give up after this long, default 2\n",
+	      to);
+}
+
+/* Exists to interrupt blocking calls. When even that does not end the hook, a container start must not hang. */
+static void on_alarm(int signal)
+{
+	static volatile sig_atomic_t alarms;
+	static const char text[] = "cotenant-hook: gave up: the deadline passed and a system call does not return\n";
+
+	(void) signal;
+	if (++alarms < ALARM_LAST)
+		return;
+	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+		_exit(2);
+	_exit(2);
+}
+
+static int arm_deadline(struct sys *s, int timeout_ms, struct error *err)
+{
+	const struct sigaction action = { .sa_handler = on_alarm }; /* without SA_RESTART: calls return EINTR */
+	const struct itimerval timer = {
+		.it_value = { .tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000 },
+		.it_interval = { .tv_usec = ALARM_EVERY_MS * 1000 },
+	};
+
+	s->deadline_ns = sys_now_ns() + timeout_ms * NS_PER_MS;
+	if (sigaction(SIGALRM, &action, NULL) < 0 || setitimer(ITIMER_REAL, &timer, NULL) < 0)
+		return error_set(err, errno, "timer: %s", strerror(errno));
+	/* A runtime that died leaves a closed pipe behind: an error line must not kill the hook half-way. */
+	signal(SIGPIPE, SIG_IGN);
+	return 0;
+}
+
+/* The runtime closes its end when it has written all; a runtime that does not is left at the deadline. */
+static int read_state(const struct sys *s, struct arena *a, char **ret_text, size_t *ret_len, struct error *err)
+{
+	size_t size = 16u << 10, used = 0;
+	char *text = arena_alloc(a, size);
+
+	while (text) {
+		struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+		ssize_t n;
+
+		if (sys_left_ms(s) == 0)
+			return error_set(err, ETIMEDOUT, "container state: standard input was not closed in time");
+		if (poll(&in, 1, sys_left_ms(s)) <= 0)
+			continue;
+		n = read(STDIN_FILENO, text + used, size - used);
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
+			return error_set(err, errno, "container state: standard input: %s", strerror(errno));
+		if (n == 0)
+			break;
+		used += n > 0 ? (size_t) n : 0;
+		if (used > OCI_STATE_MAX)
+			break; /* the parser says so */
+		if (used == size) {
+			char *bigger = arena_alloc(a, size * 2);
+
+			if (bigger)
+				memcpy(bigger, text, used);
+			text = bigger;
+			size *= 2;
+		}
+	}
+	if (!text)
+		return error_set(err, ENOMEM, "no memory");
+	*ret_text = text;
+	*ret_len = used;
+	return 0;
+}
+
+static int run(struct hook *h, size_t stage, struct error *err)
+{
+	char *text = NULL;
+	size_t len = 0;
+	int r = read_state(h->sys, &h->arena, &text, &len, err);
+
+	if (r == 0)
+		r = oci_state_parse(&h->arena, text, len, stages[stage].need_pid, stages[stage].need_bundle, &h->state,
+				    err);
+	return r < 0 ? r : stages[stage].run(h, err);
+}
+
+/* Milliseconds from "2" or "0.5"; -EINVAL outside of 1 ms to a minute. */
+static int parse_timeout(const char *text, int *ret_ms)
+{
+	char *end;
+	double seconds = strtod(text, &end);
+
+	if (end == text || *end || !(seconds >= 0.001 && seconds <= DEADLINE_MAX_MS / 1000.0))
+		return -EINVAL;
+	*ret_ms = (int) (seconds * 1000);
+	return 0;
+}
+
+static int parse_options(int argc, char **argv, struct hook_options *o, int *timeout_ms, const char **fault)
+{
+	enum { OPT_POLICY = 256, OPT_STATE_DIR, OPT_ROOT, OPT_TIMEOUT, OPT_FAULT };
+	static const struct option table[] = {
+		{ "policy", required_argument, NULL, OPT_POLICY },
+		{ "state-dir", required_argument, NULL, OPT_STATE_DIR },
+		{ "root", required_argument, NULL, OPT_ROOT },
+		{ "timeout", required_argument, NULL, OPT_TIMEOUT },
+		{ "help", no_argument, NULL, 'h' },
+#ifdef FAULT_POINTS
+		{ "fault", required_argument, NULL, OPT_FAULT },
+#endif
+		{ 0 },
+	};
+
+	for (int c; (c = getopt_long(argc, argv, "h", table, NULL)) != -1;) {
+		if (c == 'h') {
+			usage(stdout);
+			exit(0);
+		}
+		if (c == OPT_POLICY)
+			o->policy_path = optarg;
+		else if (c == OPT_STATE_DIR)
+			o->state_dir = optarg;
+		else if (c == OPT_ROOT)
+			o->root = optarg;
+		else if (c == OPT_FAULT)
+			*fault = optarg;
+		else if (c != OPT_TIMEOUT)
+			return -EINVAL;
+		else if (parse_timeout(optarg, timeout_ms) < 0) {
+			fprintf(stderr, "cotenant-hook: --timeout %s: a number of seconds from 0.001 to %d is needed\n",
+				optarg, DEADLINE_MAX_MS / 1000);
+			return -EINVAL;
+		}
+	}
+	if (optind + 1 != argc)
+		return -EINVAL;
+	o->stage = argv[optind];
+	return 0;
+}
+
+static char *default_state_dir(void)
+{
+	const char *runtime_dir = geteuid() ? getenv("XDG_RUNTIME_DIR") : NULL;
+	char *dir = NULL;
+
+	if (!runtime_dir || runtime_dir[0] != '/')
+		return strdup("/run/cotenant");
+	return asprintf(&dir, "%s/cotenant", runtime_dir) < 0 ? NULL : dir;
+}
+
+int main(int argc, char **argv)
+{
+	struct hook_options options = { .policy_path = "/etc/cotenant/policy.json" };
+	cleanup_sys struct sys sys = { .root_fd = -1 };
+	cleanup_error struct error err = { 0 };
+	cleanup_free char *state_dir = default_state_dir();
+	struct hook h = { .options = &options, .sys = &sys };
+	int timeout_ms = DEADLINE_MS, r;
+	const char *fault = NULL;
+	size_t stage = 0;
+
+	options.state_dir = state_dir;
+	if (parse_options(argc, argv, &options, &timeout_ms, &fault) < 0) {
+		usage(stderr);
+		return 2;
+	}
+	while (stage < ARRAY_LEN(stages) && !str_eq(stages[stage].name, options.stage))
+		stage++;
+	if (stage == ARRAY_LEN(stages)) {
+		fprintf(stderr, "cotenant-hook: stage \"%s\" is none of prestart, createRuntime, poststart, poststop\n",
+			options.stage);
+		return 2;
+	}
+	r = sys_open(options.root, &sys, &err);
+	sys.fault = fault;
+	if (r == 0)
+		r = arm_deadline(&sys, timeout_ms, &err);
+	if (r == 0)
+		r = run(&h, stage, &err);
+	if (r < 0)
+		hook_say(&h, error_text(&err));
+	arena_done(&h.arena);
+	return r < 0 ? 1 : 0;
+}

@@ -1,0 +1,39 @@
+/* After the container: the ledger forgets it, and what was kept for it ends. Idempotent. */
+#include "hook.h"
+
+#include <errno.h>
+
+int stage_poststart(struct hook *h, struct error *err)
+{
+	cleanup_ledger struct ledger *ledger = NULL;
+	cleanup_entry struct entry *entry = NULL;
+	int r = ledger_open(h->sys, h->options->state_dir, &ledger, err);
+
+	if (r == 0)
+		r = ledger_lock(ledger, err);
+	if (r < 0)
+		return r;
+	r = ledger_get(ledger, h->state.id, &entry, err);
+	if (r == 0) {
+		entry->started = true;
+		r = ledger_put(ledger, entry, err);
+	}
+	ledger_unlock(ledger);
+	return r == -ENOENT ? 0 : r; /* started while cotenant was not wired in: nothing was promised to it */
+}
+
+int stage_poststop(struct hook *h, struct error *err)
+{
+	cleanup_ledger struct ledger *ledger = NULL;
+	cleanup_facts struct facts facts = { 0 };
+	cleanup_error struct error unknown = { 0 };
+	int r = ledger_open(h->sys, h->options->state_dir, &ledger, err);
+
+	if (r < 0)
+		return r;
+	/* Without facts the neighbours' CPUs stay as they are; the entry must go all the same. */
+	r = facts_load(h->sys, h->options->root, h->options->state_dir, &facts, &unknown);
+	if (r < 0)
+		hook_say(h, error_text(&unknown));
+	return sys_release(h->sys, ledger, r < 0 ? NULL : &facts, h->state.id, err);
+}
