@@ -1,0 +1,190 @@
+# cotenant: who may share a physical core, and where memory lies.
+#
+#   make            the programs, in build/, runnable in place
+#   make demo       see it work on this machine (installs what it lacks)
+#   make demo-vm    the same in a guest with SMT, NUMA, CXL-like memory and core scheduling
+#   make check      every test tier; MUST_RUN="unit fixture fault fuzz vm" makes a skipped tier a failure
+#   make install    DESTDIR= PREFIX=
+#
+# V=1 shows the commands.
+
+PREFIX ?= /usr/local
+SBINDIR ?= $(PREFIX)/sbin
+BINDIR ?= $(PREFIX)/bin
+LIBEXECDIR ?= $(PREFIX)/libexec/cotenant
+DATADIR ?= $(PREFIX)/share
+DESTDIR ?=
+
+CC ?= cc
+PKG_CONFIG ?= pkg-config
+O ?= build
+Q = $(if $(V),,@)
+say = $(if $(V),,@printf '  %-7s %s\n' $(1) '$(2)')
+
+# ---- flags -------------------------------------------------------------------------------------------------------
+
+OPT ?= -O2 -g
+WARN = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
+	-Wpointer-arith -Wcast-align -Wwrite-strings -Wundef -Wvla -Wformat=2 -Wformat-security -Wswitch-enum \
+	-Wimplicit-fallthrough -Wnull-dereference -Wredundant-decls -Wnested-externs -Winit-self -Wfloat-equal
+HARDEN = -fstack-protector-strong -D_FORTIFY_SOURCE=2 -fno-strict-aliasing
+SAN_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+
+CPPFLAGS_ALL = -D_GNU_SOURCE -DLIBEXECDIR='"$(LIBEXECDIR)"' $(CPPFLAGS)
+CFLAGS_ALL = -std=gnu11 $(OPT) $(WARN) $(if $(SAN),$(SAN_FLAGS),$(HARDEN)) -MMD -MP $(CFLAGS)
+LDFLAGS_ALL = $(if $(SAN),$(SAN_FLAGS),-Wl,-z,relro,-z,now) $(LDFLAGS)
+
+# A container waits for the hook, and dynamic linking alone costs more than its work: hook and anchor are linked
+# statically (sanitizers cannot be).
+STATIC = $(if $(SAN),,-static)
+
+pkg = $(shell $(PKG_CONFIG) $(1))
+CFLAGS_json = $(call pkg,--cflags yajl)
+CFLAGS_sandbox = $(call pkg,--cflags libseccomp)
+CFLAGS_topology_hwloc = $(call pkg,--cflags hwloc)
+CFLAGS_numa = $(call pkg,--cflags numa)
+CFLAGS_cgroup = $(call pkg,--cflags libcgroup)
+LIBS_hook = $(if $(SAN),$(call pkg,--libs yajl libseccomp),-lyajl_s $(call pkg,--libs libseccomp))
+LIBS_full = $(call pkg,--libs yajl libseccomp hwloc numa libcgroup)
+
+# ---- what is built -----------------------------------------------------------------------------------------------
+
+src_of = $(sort $(wildcard $(1)/*.c))
+obj_of = $(patsubst %.c,$(O)/%.o,$(1))
+
+POLICY_SRC = $(call src_of,policy)
+SYS_SRC = $(call src_of,sys)
+HOOK_SRC = $(filter-out hook/anchor.c hook/topology.c,$(call src_of,hook))
+CLI_SRC = $(call src_of,cli)
+UNIT_SRC = $(call src_of,tests/unit)
+
+LIBPOLICY = $(O)/libpolicy.a
+LIBSYS = $(O)/libsys.a
+PROGRAMS = $(O)/cotenant-hook $(O)/cotenant-anchor $(O)/cotenant-topology $(O)/cotenant
+UNIT = $(patsubst tests/unit/%.c,$(O)/tests/unit/%,$(filter tests/unit/test_%,$(UNIT_SRC)))
+UNIT_SHARED = $(call obj_of,$(filter-out tests/unit/test_%,$(UNIT_SRC)))
+
+.DEFAULT_GOAL = all
+.PHONY: all
+all: $(PROGRAMS)
+
+# A room sees include/ and nothing else of ours, so that the include rule holds by construction.
+$(O)/%.o: %.c
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS_ALL) -Iinclude $(CFLAGS_$(basename $(notdir $<))) $(CFLAGS_ALL) -c $< -o $@
+
+$(LIBPOLICY): $(call obj_of,$(POLICY_SRC))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(LIBSYS): $(call obj_of,$(SYS_SRC))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+link = $(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) $(1) -o $@ $(filter %.o,$^) $(LIBSYS) $(LIBPOLICY)
+
+$(O)/cotenant-hook: $(call obj_of,$(HOOK_SRC)) $(LIBSYS) $(LIBPOLICY)
+	$(call say,LD,$@)
+	$(call link,$(STATIC)) $(LIBS_hook)
+
+$(O)/cotenant-anchor: $(O)/hook/anchor.o $(LIBSYS) $(LIBPOLICY)
+	$(call say,LD,$@)
+	$(call link,$(STATIC)) $(LIBS_hook)
+
+$(O)/cotenant-topology: $(O)/hook/topology.o $(LIBSYS) $(LIBPOLICY)
+	$(call say,LD,$@)
+	$(call link,) $(LIBS_full)
+
+$(O)/cotenant: $(call obj_of,$(CLI_SRC)) $(LIBSYS) $(LIBPOLICY)
+	$(call say,LD,$@)
+	$(call link,) $(LIBS_full)
+
+$(O)/tests/unit/test_%: $(O)/tests/unit/test_%.o $(UNIT_SHARED) $(LIBSYS) $(LIBPOLICY)
+	$(call say,LD,$@)
+	$(call link,) -lcmocka $(LIBS_full)
+
+-include $(shell find $(O) -name '*.d' 2>/dev/null)
+
+# ---- what a target needs on a bare Debian machine ----------------------------------------------------------------
+
+NEED_BUILD = build-essential pkg-config libyajl-dev libhwloc-dev libnuma-dev libseccomp-dev libcgroup-dev
+NEED_DEMO = $(NEED_BUILD) runc crun busybox-static jq
+NEED_VM = $(NEED_DEMO) qemu-system-x86 cpio zstd xz-utils linux-source-6.12 flex bison bc libelf-dev libssl-dev kmod rsync
+NEED_UNIT = $(NEED_BUILD) libcmocka-dev
+NEED_CHECK = $(NEED_VM) $(NEED_UNIT) clang clang-tidy libclang-rt-14-dev cppcheck shellcheck strace man-db mandoc
+
+# ---- tests -------------------------------------------------------------------------------------------------------
+
+.PHONY: check check-unit demo demo-vm vm-shell bench unit-programs fuzz-replay lint
+check:
+	$(Q)tests/need "make check" $(NEED_CHECK)
+	$(Q)MUST_RUN="$(MUST_RUN)" MAKE="$(MAKE)" tests/check
+
+check-unit:
+	$(Q)tests/need "make check-unit" $(NEED_UNIT)
+	$(Q)MUST_RUN="$(MUST_RUN)" MAKE="$(MAKE)" tests/check unit
+
+unit-programs: $(UNIT)
+
+# ---- seeing it work ----------------------------------------------------------------------------------------------
+
+demo:
+	$(Q)tests/need "make demo" $(NEED_DEMO)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/demo $(O)
+
+demo-vm:
+	$(Q)tests/need "make demo-vm" $(NEED_VM)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/vm/run --name demo tests/demo $(O)
+
+vm-shell:
+	$(Q)tests/need "make vm-shell" $(NEED_VM)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/vm/run --name shell --shell
+
+bench:
+	$(Q)tests/need "make bench" $(NEED_VM)
+	$(Q)$(MAKE) --no-print-directory all bench-programs
+	$(Q)tests/bench/run
+
+# ---- fuzzing: the harnesses with a main() that replays a corpus, and with libFuzzer --------------------------------
+
+FUZZ = $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz-replay: $(patsubst %,$(O)/tests/fuzz/%,$(FUZZ))
+
+$(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(LIBSYS) $(LIBPOLICY)
+	$(call say,LD,$@)
+	$(call link,) $(LIBS_full)
+
+# ---- benchmarks and what runs inside containers of the guest tests: static, so that any root holds them ------------
+
+.PHONY: bench-programs vm-programs
+bench-programs: $(O)/tests/bench/noop $(O)/tests/bench/rounds $(O)/tests/bench/fill
+vm-programs: bench-programs $(patsubst tests/vm/%.c,$(O)/tests/vm/%,$(wildcard tests/vm/*.c))
+
+$(O)/tests/bench/fill: $(O)/tests/bench/fill.o $(LIBSYS) $(LIBPOLICY)
+	$(call say,LD,$@)
+	$(call link,) $(LIBS_full)
+
+$(O)/tests/bench/noop $(O)/tests/bench/rounds $(patsubst tests/vm/%.c,$(O)/tests/vm/%,$(wildcard tests/vm/*.c)): %: %.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) -static -o $@ $< -pthread
+
+# ---- install -----------------------------------------------------------------------------------------------------
+
+.PHONY: install clean
+install: all
+	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBEXECDIR) \
+		$(DESTDIR)$(DATADIR)/man/man5 $(DESTDIR)$(DATADIR)/man/man8 $(DESTDIR)$(DATADIR)/cotenant/examples
+	install -m 755 $(O)/cotenant-hook $(DESTDIR)$(SBINDIR)/
+	install -m 755 $(O)/cotenant $(DESTDIR)$(BINDIR)/
+	install -m 755 $(O)/cotenant-anchor $(O)/cotenant-topology $(DESTDIR)$(LIBEXECDIR)/
+	install -m 644 policy/cotenant-policy.5 $(DESTDIR)$(DATADIR)/man/man5/
+	install -m 644 hook/cotenant-hook.8 $(DESTDIR)$(DATADIR)/man/man8/
+	install -m 644 policy/policy.schema.json $(DESTDIR)$(DATADIR)/cotenant/
+	cp -R oci-examples/. $(DESTDIR)$(DATADIR)/cotenant/examples/
+
+clean:
+	rm -rf $(O)

@@ -1,0 +1,346 @@
+#include "policy.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define RULE(match, tenant, rest) "{\"match\":{" match "},\"tenant\":\"" tenant "\",\"class\":\"t\"" rest "}"
+#define POLICY(rules)                                                                                                  \
+	"{\"version\":1,\"classes\":{\"t\":{},\"p\":{\"isolation\":{\"scope\":\"pod\"}},"                              \
+	"\"c\":{\"isolation\":{\"scope\":\"container\"}}},\"rules\":[" rules "]}"
+#define SCOPE(class, tenant) POLICY("{\"match\":{},\"tenant\":\"" tenant "\",\"class\":\"" class "\",\"trust\":true}")
+
+static struct policy *parse_ok(const char *text)
+{
+	const struct policy_source source = { "p.json", text, strlen(text) };
+	cleanup_error struct error err = { 0 };
+	struct policy *p = NULL;
+
+	if (policy_parse(&source, 1, &p, &err) != 0)
+		fail_msg("%s\nwas refused: %s", text, error_text(&err));
+	return p;
+}
+
+static void expect_match(const char *text, const struct match_facts *facts, size_t rule, const char *tenant,
+			 const char *group)
+{
+	cleanup_policy struct policy *p = parse_ok(text);
+	cleanup_arena struct arena a = { 0 };
+	cleanup_error struct error err = { 0 };
+	struct policy_match m = { 0 };
+
+	if (policy_match(p, facts, &a, &m, &err) != 0)
+		fail_msg("%s\nno match: %s", text, error_text(&err));
+	assert_int_equal(m.rule_index, rule);
+	assert_ptr_equal(m.rule, &p->rules[rule]);
+	assert_ptr_equal(m.class, p->rules[rule].class);
+	assert_string_equal(m.tenant, tenant);
+	assert_string_equal(m.group, group);
+}
+
+static void expect_none(const char *text, const struct match_facts *facts, int code, const char *message)
+{
+	cleanup_policy struct policy *p = parse_ok(text);
+	cleanup_arena struct arena a = { 0 };
+	cleanup_error struct error err = { 0 };
+	struct policy_match m = { .rule_index = 77 };
+
+	assert_int_equal(policy_match(p, facts, &a, &m, &err), code);
+	assert_string_equal(error_text(&err), message);
+	assert_int_equal(m.rule_index, 77);
+	assert_null(m.tenant);
+}
+
+/* ---- patterns ---- */
+
+static const struct {
+	const char *pattern, *value;
+	bool matches;
+} patterns[] = {
+	{ "\"abc\"", "abc", true },
+	{ "\"abc\"", "abcd", false },
+	{ "\"abc\"", "ab", false },
+	{ "\"\"", "", true },
+	{ "\"\"", "a", false },
+	{ "\"*\"", "", true },
+	{ "\"*\"", "anything/at.all", true },
+	{ "\"a*\"", "a", true },
+	{ "\"a*\"", "ba", false },
+	{ "\"*a\"", "bba", true },
+	{ "\"*a\"", "ab", false },
+	{ "\"a*b*c\"", "abxbc", true },
+	{ "\"a*b*c\"", "acb", false },
+	{ "\"**a**\"", "xax", true },
+	{ "\"a?c\"", "abc", false },
+	{ "\"a?c\"", "a?c", true },
+	{ "\"[ab]*\"", "a", false },
+	{ "\"[ab]*\"", "[ab]x", true },
+	{ "\"a\\\\*\"", "a*", true },
+	{ "\"a\\\\*\"", "ab", false },
+	{ "\"a\\\\\\\\\"", "a\\", true },
+	{ "\"*\\\\*\"", "x*", true },
+	{ "\"*\\\\*\"", "x", false },
+	{ "\"*\\\\**\"", "x*y", true },
+	{ "\"*\\\\\\\\*\"", "x\\y", true },
+	{ "\"*\\\\\\\\*\"", "xy", false },
+	{ "{\"regex\":\"^a+$\"}", "aaa", true },
+	{ "{\"regex\":\"^a+$\"}", "aab", false },
+	{ "{\"regex\":\"a|b\"}", "xbx", true },
+	{ "{\"regex\":\"^(pay|shop)-[0-9]{2}$\"}", "pay-07", true },
+	{ "{\"regex\":\"^(pay|shop)-[0-9]{2}$\"}", "pay-7", false },
+};
+
+static void test_patterns(void **state)
+{
+	(void) state;
+	for (size_t i = 0; i < ARRAY_LEN(patterns); i++) {
+		cleanup_arena struct arena a = { 0 };
+		const char *text = arena_printf(&a, POLICY(RULE("\"image\":%s", "yes", "") "," RULE("", "no", "")),
+						patterns[i].pattern);
+		const struct match_facts facts = { .id = "c1", .image = patterns[i].value };
+		const char *want = patterns[i].matches ? "yes" : "no";
+
+		print_message("%s on %s\n", patterns[i].pattern, patterns[i].value);
+		expect_match(text, &facts, patterns[i].matches ? 0 : 1, want, want);
+	}
+}
+
+/* A pattern of many stars on a long value: backtracking into every star would not end in a lifetime. */
+static void test_glob_is_not_exponential(void **state)
+{
+	enum { STARS = 200, LEN = 20000 };
+	cleanup_arena struct arena a = { 0 };
+	char *stars = arena_alloc(&a, 2 * STARS + 1), *value = arena_alloc(&a, LEN + 1);
+	const struct match_facts facts = { .id = "c1", .image = value };
+
+	(void) state;
+	for (size_t i = 0; i < STARS; i++)
+		memcpy(stars + 2 * i, "*a", 2);
+	memset(value, 'a', LEN);
+	expect_match(arena_printf(&a, POLICY(RULE("\"image\":\"%sb\"", "yes", "") "," RULE("", "no", "")), stars),
+		     &facts, 1, "no", "no");
+}
+
+static void test_regex_limit(void **state)
+{
+	cleanup_arena struct arena a = { 0 };
+	char *value = arena_alloc(&a, 4098), *expression = arena_alloc(&a, 1026);
+	const struct match_facts facts = { .id = "c1", .image = value };
+	const char *text = POLICY(RULE("\"image\":{\"regex\":\"^b\"}", "yes", "") "," RULE("", "no", ""));
+	cleanup_error struct error err = { 0 };
+	cleanup_policy struct policy *p = NULL;
+	struct policy_source source = { "p.json", NULL, 0 };
+
+	(void) state;
+	memset(value, 'a', 4096);
+	expect_match(text, &facts, 1, "no", "no");
+	value[4096] = 'a';
+	expect_none(text, &facts, -EINVAL,
+		    "p.json:1:125: rules[0].match: container c1: a value is longer than the 4096 bytes that a regular "
+		    "expression is tried on");
+
+	memset(expression, 'a', 1025);
+	source.text = arena_printf(&a, POLICY(RULE("\"image\":{\"regex\":\"%s\"}", "yes", "")), expression);
+	source.len = strlen(source.text);
+	assert_int_equal(policy_parse(&source, 1, &p, &err), -EINVAL);
+	assert_non_null(strstr(error_text(&err), "a regular expression may have 1024 bytes, this has 1025"));
+}
+
+/* ---- conditions ---- */
+
+static void test_every_fact(void **state)
+{
+	static const char text[] =
+		POLICY(RULE("\"id\":\"i*\"", "id", "") "," RULE("\"cgroup\":\"/a/*\"", "cgroup", "") "," RULE(
+			"\"stage\":\"poststop\"", "stage",
+			"") "," RULE("\"uid\":{\"min\":100,\"max\":200}", "uid",
+				     "") "," RULE("\"annotation\":{\"k\":\"v\",\"l\":\"*\"}", "annotation", ""));
+	static struct oci_annotation both[] = { { "k", "v" }, { "l", "" } };
+	const struct oci_annotations two = { both, 2 }, one = { both, 1 };
+	const struct {
+		struct match_facts facts;
+		size_t rule;
+		const char *tenant;
+	} cases[] = {
+		{ { .id = "i1", .cgroup_path = "/a/b" }, 0, "id" },
+		{ { .id = "x", .cgroup_path = "/a/b" }, 1, "cgroup" },
+		{ { .id = "x", .cgroup_path = "/b", .stage = "poststop" }, 2, "stage" },
+		{ { .id = "x", .has_host_uid = true, .host_uid = 100 }, 3, "uid" },
+		{ { .id = "x", .has_host_uid = true, .host_uid = 200 }, 3, "uid" },
+		{ { .id = "x", .has_host_uid = true, .host_uid = 201, .annotations = &two }, 4, "annotation" },
+	};
+	const struct match_facts unmatched[] = {
+		{ .id = "x" },
+		{ .id = "x", .has_host_uid = true, .host_uid = 99 },
+		{ .id = "x", .host_uid = 150 },
+		{ .id = "x", .annotations = &one },
+	};
+
+	(void) state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		expect_match(text, &cases[i].facts, cases[i].rule, cases[i].tenant, cases[i].tenant);
+	for (size_t i = 0; i < ARRAY_LEN(unmatched); i++)
+		expect_none(text, &unmatched[i], -ENOENT,
+			    "container x: none of the 5 rules of p.json matches; add a rule for it, or a last one with "
+			    "\"match\": {}");
+}
+
+static void test_all_conditions_must_hold(void **state)
+{
+	static const char text[] = POLICY(RULE("\"id\":\"a\",\"image\":\"b\"", "both", "") "," RULE("", "rest", ""));
+
+	(void) state;
+	expect_match(text, &(struct match_facts){ .id = "a", .image = "b" }, 0, "both", "both");
+	expect_match(text, &(struct match_facts){ .id = "a", .image = "c" }, 1, "rest", "rest");
+	expect_match(text, &(struct match_facts){ .id = "a" }, 1, "rest", "rest");
+}
+
+static void test_hostile_id_is_shown_safely(void **state)
+{
+	(void) state;
+	expect_none(POLICY(RULE("\"id\":\"a\"", "x", "")), &(struct match_facts){ .id = "\x1b[2J" }, -ENOENT,
+		    "container \\x1b[2J: none of the 1 rules of p.json matches; add a rule for it, or a last one with "
+		    "\"match\": {}");
+	expect_none(POLICY(RULE("\"id\":\"a\"", "x", "")), &(struct match_facts){ .id = NULL }, -ENOENT,
+		    "container (no id): none of the 1 rules of p.json matches; add a rule for it, or a last one with "
+		    "\"match\": {}");
+}
+
+/* ---- tenants ---- */
+
+static void test_templates(void **state)
+{
+	static struct oci_annotation items[] = { { "io.kubernetes.pod.namespace", "pay" } };
+	const struct oci_annotations annotations = { items, 1 };
+	const struct match_facts facts = { .id = "c1",
+					   .cgroup_path = "/x",
+					   .image = "img:1",
+					   .has_host_uid = true,
+					   .host_uid = 4294967295,
+					   .annotations = &annotations };
+
+	(void) state;
+	expect_match(SCOPE("t", "plain"), &facts, 0, "plain", "plain");
+	expect_match(SCOPE("t", "${id}"), &facts, 0, "c1", "c1");
+	expect_match(SCOPE("t", "a${id}b$$c${id}"), &facts, 0, "ac1b$cc1", "ac1b$cc1");
+	expect_match(SCOPE("t", "$${id}"), &facts, 0, "${id}", "${id}");
+	expect_match(SCOPE("t", "${uid}"), &facts, 0, "4294967295", "4294967295");
+	expect_match(SCOPE("t", "${image}${cgroup}"), &facts, 0, "img:1/x", "img:1%2Fx");
+	expect_match(SCOPE("t", "${annotation:io.kubernetes.pod.namespace}"), &facts, 0, "pay", "pay");
+}
+
+static void test_tenant_cannot_be_told(void **state)
+{
+	static const struct {
+		const char *value, *message;
+	} cases[] = {
+		{ NULL, "p.json:1:137: rules[0].tenant: container c1 has no annotation k, so its tenant cannot be "
+			"told; add a "
+			"condition for it, or a rule before this one" },
+		{ "", "p.json:1:137: rules[0].tenant: container c1: annotation k is empty" },
+		{ "a\nb",
+		  "p.json:1:137: rules[0].tenant: container c1: annotation k holds control characters or invalid "
+		  "UTF-8" },
+		{ "a\x7f",
+		  "p.json:1:137: rules[0].tenant: container c1: annotation k holds control characters or invalid "
+		  "UTF-8" },
+		{ "a\xc2\x9b",
+		  "p.json:1:137: rules[0].tenant: container c1: annotation k holds control characters or invalid "
+		  "UTF-8" },
+		{ "\xff",
+		  "p.json:1:137: rules[0].tenant: container c1: annotation k holds control characters or invalid "
+		  "UTF-8" },
+	};
+
+	(void) state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct oci_annotation item = { "k", cases[i].value };
+		const struct oci_annotations annotations = { &item, cases[i].value ? 1 : 0 };
+
+		expect_none(SCOPE("t", "x-${annotation:k}"),
+			    &(struct match_facts){ .id = "c1", .annotations = &annotations }, -EINVAL,
+			    cases[i].message);
+	}
+	expect_none(SCOPE("t", "${uid}"), &(struct match_facts){ .id = "c1" }, -EINVAL,
+		    "p.json:1:137: rules[0].tenant: container c1 has no ${uid}, so its tenant cannot be told; add a "
+		    "condition "
+		    "for it, or a rule before this one");
+}
+
+static void test_tenant_length(void **state)
+{
+	char value[TENANT_MAX + 1] = { 0 }, whole[TENANT_MAX + 1] = { 0 };
+	struct oci_annotation item = { "k", value };
+	const struct oci_annotations annotations = { &item, 1 };
+	const struct match_facts facts = { .id = "c1", .annotations = &annotations };
+
+	(void) state;
+	memset(value, 'v', TENANT_MAX - 1);
+	memset(whole, 'v', TENANT_MAX);
+	whole[0] = 'x';
+	expect_match(SCOPE("t", "x${annotation:k}"), &facts, 0, whole, whole);
+	value[TENANT_MAX - 1] = 'v';
+	expect_none(
+		SCOPE("t", "x${annotation:k}"), &facts, -EINVAL,
+		"p.json:1:137: rules[0].tenant: container c1: with annotation k the tenant's name is longer than 255 "
+		"bytes");
+}
+
+/* ---- groups ---- */
+
+static void test_groups(void **state)
+{
+	static struct oci_annotation containerd[] = { { "io.kubernetes.cri.sandbox-id", "pod1" } };
+	static struct oci_annotation crio[] = { { "io.kubernetes.cri-o.SandboxID", "pod2" } };
+	const struct oci_annotations a = { containerd, 1 }, b = { crio, 1 };
+	const struct match_facts plain = { .id = "c1" }, one = { .id = "c1", .annotations = &a },
+				 two = { .id = "c1", .annotations = &b };
+
+	(void) state;
+	expect_match(SCOPE("t", "n"), &one, 0, "n", "n");
+	expect_match(SCOPE("p", "n"), &one, 0, "n", "n/pod1");
+	expect_match(SCOPE("p", "n"), &two, 0, "n", "n/pod2");
+	expect_match(SCOPE("p", "n"), &plain, 0, "n", "n/c1");
+	expect_match(SCOPE("c", "n"), &one, 0, "n", "n/c1");
+	/* No tenant's name can look like another's pod. */
+	expect_match(SCOPE("t", "n/pod1"), &one, 0, "n/pod1", "n%2Fpod1");
+	expect_match(SCOPE("t", "n%2Fpod1"), &one, 0, "n%2Fpod1", "n%252Fpod1");
+	expect_none(SCOPE("c", "n"), &(struct match_facts){ .id = NULL }, -EINVAL,
+		    "container (no id) has no id, which class c needs to tell it from others");
+}
+
+static void test_two_runtimes_at_once(void **state)
+{
+	static struct oci_annotation forged[] = { { "io.kubernetes.cri.sandbox-namespace", "kube-system" },
+						  { "io.kubernetes.pod.namespace", "evil" } };
+	const struct oci_annotations annotations = { forged, 2 };
+
+	(void) state;
+	expect_none(
+		SCOPE("t", "x"), &(struct match_facts){ .id = "c1", .annotations = &annotations }, -EINVAL,
+		"container c1 carries both io.kubernetes.cri.sandbox-namespace, which containerd writes, and "
+		"io.kubernetes.pod.namespace, which CRI-O and the kubelet write: one of them is forged; remove it from "
+		"the pod's annotations");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_patterns),
+		cmocka_unit_test(test_glob_is_not_exponential),
+		cmocka_unit_test(test_regex_limit),
+		cmocka_unit_test(test_every_fact),
+		cmocka_unit_test(test_all_conditions_must_hold),
+		cmocka_unit_test(test_hostile_id_is_shown_safely),
+		cmocka_unit_test(test_templates),
+		cmocka_unit_test(test_tenant_cannot_be_told),
+		cmocka_unit_test(test_tenant_length),
+		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_two_runtimes_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
