@@ -54,7 +54,8 @@ obj_of = $(patsubst %.c,$(O)/%.o,$(1))
 
 POLICY_SRC = $(call src_of,policy)
 SYS_SRC = $(call src_of,sys)
-HOOK_SRC = $(filter-out hook/anchor.c hook/topology.c,$(call src_of,hook))
+ANCHOR_SRC = hook/anchor.c hook/keeper.c
+HOOK_SRC = $(filter-out $(ANCHOR_SRC) hook/topology.c,$(call src_of,hook))
 CLI_SRC = $(call src_of,cli)
 UNIT_SRC = $(call src_of,tests/unit)
 
@@ -88,7 +89,7 @@ $(O)/cotenant-hook: $(call obj_of,$(HOOK_SRC)) $(LIBSYS) $(LIBPOLICY)
 	$(call say,LD,$@)
 	$(call link,$(STATIC)) $(LIBS_hook)
 
-$(O)/cotenant-anchor: $(O)/hook/anchor.o $(LIBSYS) $(LIBPOLICY)
+$(O)/cotenant-anchor: $(call obj_of,$(ANCHOR_SRC)) $(LIBSYS) $(LIBPOLICY)
 	$(call say,LD,$@)
 	$(call link,$(STATIC)) $(LIBS_hook)
 
@@ -184,6 +185,9 @@ install: all
 	install -m 644 policy/cotenant-policy.5 $(DESTDIR)$(DATADIR)/man/man5/
 	install -m 644 hook/cotenant-hook.8 $(DESTDIR)$(DATADIR)/man/man8/
 	install -m 644 policy/policy.schema.json $(DESTDIR)$(DATADIR)/cotenant/
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/libexec/cotenant|$(LIBEXECDIR)|' hook/cotenant-keeper.service \
+		>$(DESTDIR)$(PREFIX)/lib/systemd/system/cotenant-keeper.service
 	cp -R oci-examples/. $(DESTDIR)$(DATADIR)/cotenant/examples/
 
 clean:

@@ -1,8 +1,9 @@
 /*
  * cotenant-anchor: holds a group's core scheduling cookie and does nothing else, so that the group keeps its cookie
  * while its containers come and go. Started by cotenant with the cookie already set; ends on SIGTERM or SIGKILL.
+ * With --keep it is the keeper, which starts anchors for hooks (hook/keeper.c).
  */
-#include "sys.h"
+#include "anchor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -107,7 +108,7 @@ static bool has_cookie(void)
 	return prctl(PR_SCHED_CORE, PR_SCHED_CORE_GET, 0, 0, &cookie) == 0 && cookie != 0;
 }
 
-int main(void)
+int anchor_main(void)
 {
 	sigset_t none;
 
@@ -129,4 +130,11 @@ int main(void)
 		return 1;
 	for (;;)
 		sigsuspend(&none);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && str_eq(argv[1], "--keep"))
+		return keeper_main(argc - 1, argv + 1);
+	return anchor_main();
 }

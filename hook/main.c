@@ -5,11 +5,13 @@
 #include "hook.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/time.h>
+#include <syslog.h>
 
 #define NS_PER_MS INT64_C(1000000)
 #define DEADLINE_MS 2000
@@ -17,6 +19,7 @@
 /* After the deadline, waits are interrupted this often; and after this many times the hook gives up without ceremony. */
 #define ALARM_EVERY_MS 50
 #define ALARM_LAST 20
+#define SAID_MAX 2000 /* characters of a message */
 
 static const struct {
 	const char *name;
@@ -29,15 +32,20 @@ static const struct {
 	{ "poststop", false, false, stage_poststop },
 };
 
+/* One line whatever the text holds: paths, such as the bundle's, are the only part that was not looked at before. */
 void hook_say(const struct hook *h, const char *text)
 {
+	cleanup_free char *shown = printable(text, strlen(text), SAID_MAX);
+
+	if (shown)
+		text = shown;
 	if (h->state.id)
 		fprintf(stderr, "cotenant-hook: container %s: %s: %s\n", h->state.id, h->options->stage, text);
 	else
 		fprintf(stderr, "cotenant-hook: %s: %s\n", h->options->stage, text);
 }
 
-static void usage(FILE *to)
+static void usage(void)
 {
 	fputs("usage: cotenant-hook STAGE [--policy FILE] [--state-dir DIR] [--root DIR] [--timeout SECONDS]\n"
 	      "\n"
@@ -47,9 +55,20 @@ static void usage(FILE *to)
 	      "\n"
 	      "  --policy FILE      default /etc/cotenant/policy.json\n"
 	      "  --state-dir DIR    default /run/cotenant, or $XDG_RUNTIME_DIR/cotenant when not root\n"
-	      "  --root DIR         read the machine below DIR; nothing is changed then\n"
+	      "  --root DIR         another root than / is refused: only the real machine can be changed\n"
 	      "  --timeout SECONDS  give up after this long, default 2\n",
-	      to);
+	      stdout);
+}
+
+/* Started without standard descriptors, a file of ours could get the number 2, and a message would land in it. */
+static int fill_standard_fds(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	return fd < 0 ? -errno : close(fd);
 }
 
 /* Exists to interrupt blocking calls. When even that does not end the hook, a container start must not hang. */
@@ -103,7 +122,7 @@ static int read_state(const struct sys *s, struct arena *a, char **ret_text, siz
 			break;
 		used += n > 0 ? (size_t) n : 0;
 		if (used > OCI_STATE_MAX)
-			break; /* the parser says so */
+			return error_set(err, E2BIG, "container state: larger than %u KiB", OCI_STATE_MAX >> 10);
 		if (used == size) {
 			char *bigger = arena_alloc(a, size * 2);
 
@@ -161,7 +180,7 @@ static int parse_options(int argc, char **argv, struct hook_options *o, int *tim
 
 	for (int c; (c = getopt_long(argc, argv, "h", table, NULL)) != -1;) {
 		if (c == 'h') {
-			usage(stdout);
+			usage();
 			exit(0);
 		}
 		if (c == OPT_POLICY)
@@ -180,15 +199,30 @@ static int parse_options(int argc, char **argv, struct hook_options *o, int *tim
 			return -EINVAL;
 		}
 	}
-	if (optind + 1 != argc)
-		return -EINVAL;
-	o->stage = argv[optind];
-	return 0;
+	if (optind == argc)
+		fputs("cotenant-hook: no stage was given\n", stderr);
+	else if (optind + 1 < argc)
+		fprintf(stderr, "cotenant-hook: %s: one stage is needed, not more\n", argv[optind + 1]);
+	else
+		o->stage = argv[optind];
+	return o->stage ? 0 : -EINVAL;
+}
+
+/* In a user namespace of its own (rootless podman) root is nobody's root outside: /run is not for it. */
+static bool is_real_root(void)
+{
+	unsigned long inside, outside, count;
+	FILE *f = geteuid() == 0 ? fopen("/proc/self/uid_map", "re") : NULL;
+	bool real = f && fscanf(f, "%lu %lu %lu", &inside, &outside, &count) == 3 && outside == 0;
+
+	if (f)
+		fclose(f);
+	return real;
 }
 
 static char *default_state_dir(void)
 {
-	const char *runtime_dir = geteuid() ? getenv("XDG_RUNTIME_DIR") : NULL;
+	const char *runtime_dir = is_real_root() ? NULL : getenv("XDG_RUNTIME_DIR");
 	char *dir = NULL;
 
 	if (!runtime_dir || runtime_dir[0] != '/')
@@ -207,9 +241,11 @@ int main(int argc, char **argv)
 	const char *fault = NULL;
 	size_t stage = 0;
 
+	if (fill_standard_fds() < 0)
+		return 1;
 	options.state_dir = state_dir;
 	if (parse_options(argc, argv, &options, &timeout_ms, &fault) < 0) {
-		usage(stderr);
+		fputs("Try cotenant-hook --help, or cotenant-hook(8).\n", stderr);
 		return 2;
 	}
 	while (stage < ARRAY_LEN(stages) && !str_eq(stages[stage].name, options.stage))
@@ -221,6 +257,9 @@ int main(int argc, char **argv)
 	}
 	r = sys_open(options.root, &sys, &err);
 	sys.fault = fault;
+	if (r == 0 && !sys.acting)
+		r = error_set(&err, EROFS, "root directory %s: is not this machine's, and nothing is changed elsewhere",
+			      options.root);
 	if (r == 0)
 		r = arm_deadline(&sys, timeout_ms, &err);
 	if (r == 0)

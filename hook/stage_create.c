@@ -155,12 +155,11 @@ static int copy_string(char **to, const char *from, struct error *err)
 
 static int new_entry(struct create *c, struct error *err)
 {
-	struct entry *e = calloc(1, sizeof(*e));
+	cleanup_entry struct entry *e = calloc(1, sizeof(*e));
 	int r;
 
 	if (!e)
 		return error_set(err, ENOMEM, "no memory");
-	c->entry = e;
 	e->pid = c->init.pid;
 	e->start_time = c->init.start_time;
 	e->actor = getpid();
@@ -174,7 +173,10 @@ static int new_entry(struct create *c, struct error *err)
 	r = r < 0 ? r : copy_string(&e->group, c->match.group ? c->match.group : c->h->state.id, err);
 	r = r < 0 ? r : copy_string(&e->class, c->match.class ? c->match.class->name : "", err);
 	r = r < 0 ? r : copy_string(&e->cgroup, c->cpuset.path ? c->cpuset.path : "", err);
-	return r < 0 ? r : copy_string(&e->policy_digest, c->policy ? c->policy->digest : "", err);
+	r = r < 0 ? r : copy_string(&e->policy_digest, c->policy ? c->policy->digest : "", err);
+	if (r == 0)
+		c->entry = TAKE_PTR(e);
+	return r;
 }
 
 static int gather(struct create *c, struct error *err)

@@ -92,6 +92,16 @@ int proc_kill(const struct sys *s, pid_t pid, uint64_t start_time) must_check;
 
 /* ret_detail (may be NULL): malloc'd name of what makes it known-bad, or NULL. */
 enum coresched_support coresched_probe(const struct sys *s, char **ret_detail);
+/* Gives the calling process a new cookie of its own. */
+int coresched_create(void) must_check;
+
+/* What the keeper (cotenant-anchor --keep) answers to a hook that asks for an anchor. */
+#define KEEPER_SOCKET "keeper" /* in the state directory */
+struct keeper_answer {
+	int32_t result; /* 0 or a negative errno */
+	int32_t pid;    /* of the anchor, which now waits for a byte on the same connection */
+};
+
 /* A running anchor for the group: the one on record when it lives, else a new one. Takes the group's lock. */
 struct ledger;
 struct cgroup_layout;

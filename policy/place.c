@@ -18,7 +18,7 @@ static const char *remedy(enum coresched_support support)
 	case CORESCHED_NO_SIBLINGS:
 		break;
 	}
-	return "see cotenant doctor";
+	return "see cotenant support";
 }
 
 static int isolate_by_cores(const struct place_facts *f, struct plan *p, struct error *err)

@@ -1,7 +1,8 @@
 #include "arch.h"
-#include "coresched.h"
-#include "ledger.h"
+#include "keeper.h"
+#include "ledger_private.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 #define CGROUP "cotenant-anchors"
 #define TITLE_MAX 64 /* characters of the group's name, for ps(1) */
 #define CHILD_STACK (32u << 10)
+#define CMDLINE_MAX (1u << 20)
 
 struct spawn {
 	const char *path;
@@ -35,7 +37,7 @@ static int spawn_child(void *arg)
 	static char *const no_environment[] = { NULL };
 	struct spawn *a = arg;
 
-	a->result = core_prctl(PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, NULL);
+	a->result = coresched_create();
 	if (a->result < 0)
 		return 1;
 	a->tagged = true;
@@ -99,15 +101,15 @@ static int spawn_error(const struct spawn *a, const char *title, int code, struc
 }
 
 /* Leaves the writing end of a pipe in *ret_go_fd: the anchor ends unless a byte arrives there. */
-static int spawn_anchor(const struct cgroup_layout *layout, const char *group, pid_t *ret_pid, int *ret_go_fd,
-			struct error *err)
+static int spawn_child_anchor(const struct cgroup_layout *layout, const char *title, pid_t *ret_pid, int *ret_go_fd,
+			      struct error *err)
 {
-	cleanup_free char *path = NULL, *title = printable(group, strlen(group), TITLE_MAX);
+	cleanup_free char *path = NULL, *shown = strdup(title);
 	char program[] = PROGRAM;
-	char *argv[] = { program, title, NULL };
+	char *argv[] = { program, shown, NULL };
 	struct spawn a = { .argv = argv };
 	cleanup_fd int cgroup_fd = -1, read_fd = -1, write_fd = -1;
-	int go[2], r = title ? helper_path(PROGRAM, &path) : -ENOMEM;
+	int go[2], r = shown ? helper_path(PROGRAM, &path) : -ENOMEM;
 	pid_t pid;
 
 	if (r < 0)
@@ -133,6 +135,56 @@ static int spawn_anchor(const struct cgroup_layout *layout, const char *group, p
 }
 
 /*
+ * `crun run` in the foreground is a subreaper that returns only when its last child is gone (reap_subprocesses() in
+ * src/libcrun/container.c), and an anchor of the hook's own making would become its child.
+ */
+static bool runtime_waits_for_children(const struct sys *s)
+{
+	cleanup_free char *line = NULL;
+	const char *name, *end;
+	bool run = false;
+	size_t len;
+	cleanup_free char *path = NULL;
+
+	if (asprintf(&path, "/proc/%d/cmdline", getppid()) < 0) {
+		path = NULL;
+		return false;
+	}
+	if (file_read(s, path, CMDLINE_MAX, &line, &len) < 0)
+		return false;
+	name = strrchr(line, '/');
+	if (!str_eq(name ? name + 1 : line, "crun"))
+		return false;
+	end = line + len;
+	for (const char *arg = line + strlen(line) + 1; arg < end; arg += strlen(arg) + 1) {
+		if (str_eq(arg, "-d") || str_eq(arg, "--detach"))
+			return false;
+		run = run || str_eq(arg, "run");
+	}
+	return run;
+}
+
+/* From the keeper when there is one, else a child of this process, which the runtime's nearest subreaper inherits. */
+static int spawn_anchor(const struct sys *s, const struct ledger *l, const struct cgroup_layout *layout,
+			const char *group, pid_t *ret_pid, int *ret_go_fd, struct error *err)
+{
+	cleanup_free char *title = printable(group, strlen(group), TITLE_MAX);
+	int r = title ? keeper_spawn(s, l->dir_fd, title, ret_pid, ret_go_fd) : -ENOMEM;
+
+	if (r == 0)
+		return 0;
+	if (r != -ENOENT)
+		return error_set(err, -r, "anchor of group %s: the keeper (cotenant-anchor --keep): %s",
+				 title ? title : "?", strerror(-r));
+	if (runtime_waits_for_children(s))
+		return error_set(err, EDEADLK,
+				 "anchor of group %s: \"crun run\" in the foreground would wait for it for ever; start the "
+				 "keeper (cotenant-anchor --keep --state-dir %s), or use \"crun run --detach\"",
+				 title, l->path);
+	return spawn_child_anchor(layout, title, ret_pid, ret_go_fd, err);
+}
+
+/*
  * First the record, then the byte: a hook that is killed in between leaves no anchor that nobody knows of, since the
  * pipe closes with it.
  */
@@ -151,7 +203,7 @@ static int record_anchor(struct sys *s, struct ledger *l, const char *group, pid
 	if (r < 0)
 		return r;
 	sys_fault_point(s, "anchor recorded");
-	if (write(go_fd, "", 1) != 1)
+	if (write(go_fd, "", 1) != 1) /* SIGPIPE is the programs' to ignore */
 		return error_set(err, EIO, "anchor %d ended at once", pid);
 	*ret_anchor = p;
 	p = PROC_REF_NONE;
@@ -196,7 +248,7 @@ static int ensure_locked(struct sys *s, struct ledger *l, const struct cgroup_la
 	} else if (r != -ENOENT) {
 		return r;
 	}
-	r = spawn_anchor(layout, group, &pid, &go_fd, err);
+	r = spawn_anchor(s, l, layout, group, &pid, &go_fd, err);
 	return r < 0 ? r : record_anchor(s, l, group, pid, go_fd, ret_anchor, err);
 }
 

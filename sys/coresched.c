@@ -16,6 +16,11 @@ static int real_cookie_get(pid_t tid, uint64_t *ret_cookie)
 	return r;
 }
 
+int coresched_create(void)
+{
+	return core_prctl(PR_SCHED_CORE_CREATE, 0, PR_SCHED_CORE_SCOPE_THREAD_GROUP, NULL);
+}
+
 struct share {
 	pid_t from, to;
 	int result; /* written by the child: the memory is shared */

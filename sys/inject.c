@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -15,10 +13,8 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-/* A parked thread stops within microseconds: so often the processor is yielded before the waiting begins to sleep. */
-#define SPINS 400
-#define PAUSE_NS 50000
-#define PAUSE_MAX_NS 1000000
+/* The wait for a stop looks at the deadline so often at least. */
+#define WAIT_NS 10000000
 #define CLEAN_PASSES 2
 /* Scratch memory is reserved in such pieces, so that one mapping serves all callers; pages not used cost nothing. */
 #define SCRATCH_UNIT (32u << 10)
@@ -37,6 +33,8 @@ struct held {
 	pid_t pid;
 	struct held_thread *threads;
 	size_t n, room;
+	struct sigaction old_action; /* of SIGCHLD, in cotenant itself */
+	sigset_t old_mask;
 	int mem_fd;
 	unsigned long syscall_pc; /* where the process has a system call instruction; its threads share their memory */
 	unsigned long scratch;
@@ -46,14 +44,39 @@ struct held {
 /* ---- stopping ---- */
 
 /*
- * Waits for the thread's next stop. -ESRCH: it ended. waitpid(2) has no timeout, and a thread in a frozen cgroup never
- * stops: hence no blocking call.
+ * Every stop sends SIGCHLD to the tracer, unless that ignores it. Blocked, it can be waited for with a timeout, which
+ * waitpid(2) has not; and a sleeper is woken at once, where one that yields or polls would lose its turn on a busy CPU.
  */
+static int watch_stops(struct held *h)
+{
+	const struct sigaction standard = { .sa_handler = SIG_DFL };
+	sigset_t child;
+
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	if (sigprocmask(SIG_BLOCK, &child, &h->old_mask) < 0)
+		return -errno;
+	if (sigaction(SIGCHLD, &standard, &h->old_action) == 0)
+		return 0;
+	sigprocmask(SIG_SETMASK, &h->old_mask, NULL);
+	return -errno;
+}
+
+static void unwatch_stops(const struct held *h)
+{
+	sigaction(SIGCHLD, &h->old_action, NULL);
+	sigprocmask(SIG_SETMASK, &h->old_mask, NULL);
+}
+
+/* Waits for the thread's next stop. -ESRCH: it ended. A thread in a frozen cgroup never stops: the deadline ends it. */
 static int wait_stop(const struct held *h, pid_t tid, int *ret_status)
 {
-	struct timespec pause = { .tv_nsec = PAUSE_NS };
+	const struct timespec slice = { .tv_nsec = WAIT_NS };
+	sigset_t child;
 
-	for (unsigned i = 0;; i++) {
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	for (;;) {
 		int status;
 		pid_t got = waitpid(tid, &status, __WALL | WNOHANG);
 
@@ -67,13 +90,8 @@ static int wait_stop(const struct held *h, pid_t tid, int *ret_status)
 		}
 		if (sys_left_ms(h->s) == 0)
 			return -ETIMEDOUT;
-		if (i < SPINS) {
-			sched_yield();
-			continue;
-		}
-		if (ppoll(NULL, 0, &pause, NULL) < 0)
-			continue;
-		pause.tv_nsec = pause.tv_nsec * 2 > PAUSE_MAX_NS ? PAUSE_MAX_NS : pause.tv_nsec * 2;
+		if (sigtimedwait(&child, NULL, &slice) < 0)
+			continue; /* the slice is over, or another signal came */
 	}
 }
 
@@ -356,6 +374,11 @@ int held_open(const struct sys *s, pid_t pid, struct held **ret_held, struct err
 	if (!h)
 		return error_set(err, ENOMEM, "no memory");
 	*h = (struct held){ .s = s, .pid = pid, .mem_fd = -1 };
+	r = watch_stops(h);
+	if (r < 0) {
+		free(TAKE_PTR(h));
+		return error_set(err, -r, "SIGCHLD cannot be blocked: %s", strerror(-r));
+	}
 	r = hold_all(h, err);
 	if (r == 0)
 		r = save_threads(h, err);
@@ -393,6 +416,9 @@ static int run_to_syscall(struct held *h, pid_t tid)
  *
  * Stops at a system call, entry and exit, rather than a single step: a step ends in a forced SIGTRAP, which would reset
  * the disposition of a process that ignores it. Signals are blocked meanwhile and stay queued with their siginfo.
+ *
+ * A thread caught in user mode within a restartable sequence (rseq(2)) would not be told to restart it; the threads of
+ * a parked init sit in system calls, where there is none.
  *
  * Should cotenant be killed in here, the thread goes on with the registers of this call: a parked read(2) would seem to
  * have returned the result of the injected call. The runtime tears a container down whose hook was killed.
@@ -473,6 +499,7 @@ void held_close(struct held *h)
 	unmap_scratch(h);
 	for (size_t i = 0; i < h->n; i++)
 		let_go(h, h->threads[i].tid);
+	unwatch_stops(h);
 	closep(&h->mem_fd);
 	free(h->threads);
 	free(h);

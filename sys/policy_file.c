@@ -39,14 +39,14 @@ static int open_path(const struct sys *s, const char *path, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static int check_owner(const struct stat *st, const char *what, const char *path, struct error *err)
+static int check_owner(const struct stat *st, const char *path, struct error *err)
 {
 	/* A rootless runtime's hook runs as its user, who may trust what is his own. */
 	if (st->st_uid != 0 && st->st_uid != geteuid())
-		return error_set(err, EPERM, "%s %s: belongs to user %u, and must be root's%s: chown root %s", what,
-				 path, st->st_uid, geteuid() ? " or yours" : "", path);
+		return error_set(err, EPERM, "%s: belongs to user %u, and must be root's%s: chown root %s", path,
+				 st->st_uid, geteuid() ? " or yours" : "", path);
 	if (st->st_mode & (S_IWGRP | S_IWOTH))
-		return error_set(err, EPERM, "%s %s: mode %04o lets others change it: chmod go-w %s", what, path,
+		return error_set(err, EPERM, "%s: mode %04o lets others change it: chmod go-w %s", path,
 				 st->st_mode & 07777u, path);
 	return 0;
 }
@@ -56,12 +56,12 @@ static int check_file(int fd, const char *path, struct error *err)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return error_set(err, errno, "policy %s: %s", path, strerror(errno));
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
 	if (S_ISDIR(st.st_mode))
-		return error_set(err, EISDIR, "policy %s: is a directory; name the file in it", path);
+		return error_set(err, EISDIR, "%s: is a directory; name the policy in it", path);
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, EINVAL, "policy %s: is not a regular file", path);
-	return check_owner(&st, "policy", path, err);
+		return error_set(err, EINVAL, "%s: is not a regular file", path);
+	return check_owner(&st, path, err);
 }
 
 /* Takes the descriptor, or the negative errno of opening it. */
@@ -70,18 +70,18 @@ static int add_source(struct sources *sources, int opened, const char *path, str
 	cleanup_fd int fd = opened;
 	cleanup_free char *text = NULL, *name = NULL;
 	size_t len = 0;
-	int r = fd < 0 ? error_set(err, -fd, "policy %s: %s", path, strerror(-fd)) : check_file(fd, path, err);
+	int r = fd < 0 ? error_set(err, -fd, "%s: %s", path, strerror(-fd)) : check_file(fd, path, err);
 
 	if (r < 0)
 		return r;
 	r = file_read_fd(fd, POLICY_MAX, &text, &len);
 	if (r == -EFBIG)
-		return error_set(err, EFBIG, "policy %s: is larger than %u bytes", path, POLICY_MAX);
+		return error_set(err, EFBIG, "%s: is larger than %u bytes", path, POLICY_MAX);
 	if (r < 0)
-		return error_set(err, -r, "policy %s: %s", path, strerror(-r));
+		return error_set(err, -r, "%s: %s", path, strerror(-r));
 	if (len == 0)
 		return error_set(err, EINVAL,
-				 "policy %s: is empty; the least that says something is in cotenant-policy(5)", path);
+				 "%s: is empty; the least that says something is in cotenant-policy(5)", path);
 	if (sources->n == sources->room) {
 		size_t room = sources->room ? sources->room * 2 : 8;
 		struct policy_source *items = reallocarray(sources->items, room, sizeof(*items));
@@ -114,7 +114,7 @@ static int check_parent(const struct sys *s, const char *path, struct error *err
 		return error_set(err, fd < 0 ? -fd : errno, "directory %s: %s", dir, strerror(fd < 0 ? -fd : errno));
 	if (st.st_mode & S_ISVTX)
 		st.st_mode &= ~(mode_t) (S_IWGRP | S_IWOTH);
-	return check_owner(&st, "directory", dir, err);
+	return check_owner(&st, dir, err);
 }
 
 static int load_main(const struct sys *s, const char *path, struct sources *sources, struct error *err)
@@ -124,7 +124,7 @@ static int load_main(const struct sys *s, const char *path, struct sources *sour
 
 	if (fd == -ENOENT)
 		return error_set(err, ENOENT,
-				 "policy %s: there is none: write one (cotenant-policy(5)) or name one with --policy",
+				 "%s: there is none: write one (cotenant-policy(5)) or name one with --policy",
 				 path);
 	r = add_source(sources, fd, path, err);
 	return r < 0 ? r : check_parent(s, path, err);
@@ -184,7 +184,7 @@ static int load_drop_ins(const struct sys *s, const char *path, struct sources *
 		return 0;
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_set(err, fd < 0 ? -fd : errno, "directory %s: %s", dir, strerror(fd < 0 ? -fd : errno));
-	r = check_owner(&st, "directory", dir, err);
+	r = check_owner(&st, dir, err);
 	if (r < 0)
 		return r;
 	n = scandirat(fd, ".", &found, is_drop_in, by_name);

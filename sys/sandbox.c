@@ -47,9 +47,12 @@ static const struct {
 	enum guard guard;
 	int call;
 } denied_calls[] = {
-	{ GUARD_MEMORY, SCMP_SYS(set_mempolicy) },	  { GUARD_MEMORY, SCMP_SYS(mbind) },
-	{ GUARD_MEMORY, SCMP_SYS(migrate_pages) },	  { GUARD_MEMORY, SCMP_SYS(move_pages) },
-	{ GUARD_MEMORY, SCMP_SYS(set_mempolicy_home_node) }, { GUARD_AFFINITY, SCMP_SYS(sched_setaffinity) },
+	{ GUARD_MEMORY, SCMP_SYS(set_mempolicy) },
+	{ GUARD_MEMORY, SCMP_SYS(mbind) },
+	{ GUARD_MEMORY, SCMP_SYS(set_mempolicy_home_node) },
+	{ GUARD_MEMORY, SCMP_SYS(migrate_pages) },
+	{ GUARD_MEMORY, SCMP_SYS(move_pages) },
+	{ GUARD_AFFINITY, SCMP_SYS(sched_setaffinity) },
 };
 
 static int add_rules(scmp_filter_ctx ctx, unsigned guard)

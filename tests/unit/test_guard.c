@@ -101,7 +101,7 @@ static void *parked_thread(void *p)
 	slot_parking(a->slot);
 	while (read(a->t->from_parent, &byte, 1) < 0)
 		;
-	/* A thread that was there before, not the one that made the call. */
+	/* In a thread that did not make the call itself. The results take the place of the slots, now of no more use. */
 	try_all((struct results *) a->t->shared->slot);
 	a->t->shared->count = 1;
 	return NULL;
@@ -110,7 +110,6 @@ static void *parked_thread(void *p)
 static void body(struct tracee *t)
 {
 	tracee_thread(t, 1, parked_thread);
-	t->shared->slot[0].tid = t->pid;
 	while (t->shared->count == 0)
 		short_pause();
 }

@@ -336,28 +336,41 @@ static void test_signal_against_stop(void **state)
 	sys_done(&s);
 }
 
+static void wait_state(const struct tracee *t, char state)
+{
+	for (int i = 0; thread_state(t->pid, t->pid) != state; i++) {
+		assert_true(i < 5000);
+		short_pause();
+	}
+}
+
+/* Stopped before it is held, and stopped by a signal that comes in between: both stay stopped after it. */
 static void test_stopped_process_stays_stopped(void **state)
 {
 	struct sys s = real_sys(5000);
 	struct tracee t;
-	struct held *h = NULL;
-	int status;
 	long r = 0;
 
 	(void) state;
 	tracee_start(&t, signal_body);
 	tracee_wait_parked(&t, 1);
-	assert_int_equal(kill(t.pid, SIGSTOP), 0);
-	assert_int_equal(waitpid(t.pid, &status, WUNTRACED), t.pid);
-	assert_int_equal(held_open(&s, t.pid, &h, NULL), 0);
-	assert_int_equal(held_call(h, 0, SYS_getpid, no_args, &r), 0);
-	assert_int_equal(r, t.pid);
-	held_close(h);
-	for (int i = 0; thread_state(t.pid, t.pid) != 'T'; i++) {
-		assert_true(i < 5000);
-		short_pause();
+	for (int while_held = 0; while_held < 2; while_held++) {
+		struct held *h = NULL;
+
+		if (!while_held) {
+			assert_int_equal(kill(t.pid, SIGSTOP), 0);
+			wait_state(&t, 'T');
+		}
+		assert_int_equal(held_open(&s, t.pid, &h, NULL), 0);
+		if (while_held)
+			assert_int_equal(kill(t.pid, SIGSTOP), 0);
+		assert_int_equal(held_call(h, 0, SYS_getpid, no_args, &r), 0);
+		assert_int_equal(r, t.pid);
+		held_close(h);
+		wait_state(&t, 'T');
+		assert_int_equal(kill(t.pid, SIGCONT), 0);
+		wait_state(&t, 'S');
 	}
-	assert_int_equal(kill(t.pid, SIGCONT), 0);
 	assert_int_equal(write(t.to_child, "z", 1), 1);
 	wait_for(&t.shared->slot[0].done, 1);
 	assert_int_equal(t.shared->slot[0].result, 'z');

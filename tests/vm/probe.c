@@ -1,14 +1,15 @@
 /*
- * vm-probe: says what the kernel answers, for guest scripts. Static, so that it
+ * probe: says what the kernel answers, for guest scripts. Static, so that it
  * also runs inside a busybox container.
  *
- *   vm-probe core-get [PID]        cookie of a thread (self)
- *   vm-probe core-create [COMMAND [ARG]...]
+ *   probe core-get [PID]        cookie of a thread (self)
+ *   probe cookies PID...        "PID TID COOKIE" of every thread
+ *   probe core-create [COMMAND [ARG]...]
  *                                  new cookie for itself; print it, or run COMMAND with it
  *
  * Prints the cookie in hex, or the name of the error (exit status 1).
  */
-#define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,27 @@ static int core_get(pid_t pid)
 	return 0;
 }
 
+static int cookies(const char *pid)
+{
+	char *path = NULL;
+	DIR *dir;
+
+	if (asprintf(&path, "/proc/%s/task", pid) < 0)
+		return fail();
+	dir = opendir(path);
+	free(path);
+	if (!dir)
+		return fail();
+	for (struct dirent *d; (d = readdir(dir));) {
+		if (d->d_name[0] == '.')
+			continue;
+		printf("%s %s ", pid, d->d_name);
+		core_get(atoi(d->d_name)); /* the error stands in the line */
+	}
+	closedir(dir);
+	return 0;
+}
+
 static int core_create(char **command)
 {
 	if (prctl(PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, SCOPE_THREAD_GROUP, 0) < 0)
@@ -54,8 +76,15 @@ int main(int argc, char **argv)
 {
 	if (argc >= 2 && !strcmp(argv[1], "core-get"))
 		return core_get(argc > 2 ? atoi(argv[2]) : 0);
+	if (argc >= 3 && !strcmp(argv[1], "cookies")) {
+		int failed = 0;
+
+		for (int i = 2; i < argc; i++)
+			failed |= cookies(argv[i]);
+		return failed;
+	}
 	if (argc >= 2 && !strcmp(argv[1], "core-create"))
 		return core_create(argv + 2);
-	fputs("usage: vm-probe core-get [PID] | core-create [COMMAND [ARG]...]\n", stderr);
+	fputs("usage: probe core-get [PID] | cookies PID... | core-create [COMMAND [ARG]...]\n", stderr);
 	return 2;
 }

@@ -22,7 +22,7 @@ for arg; do
 		;;
 	esac
 done
-probe=$PWD/build/tests/vm-probe
+probe=$PWD/build/tests/vm/probe
 cxl=$sockets
 node=/sys/devices/system/node
 
@@ -84,7 +84,7 @@ ok "the host's tree looks writable" touch tests/vm/.smoke
 ok "tracefs" [ -e /sys/kernel/tracing/events/sched/sched_switch ]
 
 # Containers. Evidence of the cgroup comes from outside and of the rest from inside.
-inside='nproc; cat /proc/self/cpuset; grep Mems_allowed_list /proc/self/status; vm-probe core-get; hostname'
+inside='nproc; cat /proc/self/cpuset; grep Mems_allowed_list /proc/self/status; probe core-get; hostname'
 for runtime in runc crun; do
 	if ! command -v $runtime >/dev/null; then
 		skip "no $runtime" "$runtime"

@@ -1,0 +1,9 @@
+/* The two lives of cotenant-anchor. Private to hook/. */
+#pragma once
+
+#include "sys.h"
+
+/* Holds the cookie that the process has, once a byte came on standard input. Returns only when there is none to hold. */
+int anchor_main(void);
+/* cotenant-anchor --keep [--state-dir DIR] */
+int keeper_main(int argc, char **argv);

@@ -1,0 +1,154 @@
+# shellcheck shell=bash
+# What the fixture tests share: TAP lines, a place to work, a parked "init", and the assertion that matters most here:
+# refused with exactly this line, and nothing changed. Sourced by tests/e2e/*.t, which run from the top:
+#
+#   . tests/e2e/lib.bash
+#   init_start
+#   state red "$init" "$bundle" | refused "no policy" "…" createRuntime --policy /nowhere
+set -u
+shopt -s lastpipe # so that `state … | hook …` sets variables here
+
+bin=${BUILD:-build}
+work=$(mktemp -d /tmp/cotenant-e2e.XXXXXX)
+state_dir=$work/state
+bundle=$work/bundle
+policy=$work/policy.json
+init=
+cgroup=
+containers=
+
+# ---- TAP ---------------------------------------------------------------------------------------------------------
+
+pass() { echo "ok - $1"; }
+skip() { echo "ok - $2 # SKIP $1"; } # WHAT-IS-MISSING NAME
+fail() {                             # NAME [WHAT HAPPENED]
+	echo "not ok - $1"
+	[ -z "${2-}" ] || printf '%s\n' "$2" | sed 's/^/# /'
+}
+is() { # GOT WANT NAME
+	if [ "$1" = "$2" ]; then pass "$3"; else fail "$3" "got:  $1"$'\n'"want: $2"; fi
+}
+like() { # GOT ERE NAME; some line of GOT matches
+	if grep -Eq -- "$2" <<<"$1"; then pass "$3"; else fail "$3" "got:  $1"$'\n'"want: a line like $2"; fi
+}
+ok() { # NAME COMMAND…
+	local name=$1 text
+	shift
+	if text=$("$@" 2>&1); then pass "$name"; else fail "$name" "$* ended with $?: $text"; fi
+}
+
+# ---- a place to work, and no trace of it -------------------------------------------------------------------------
+
+# Copies, so that a process of this test can be told from everybody else's by its program file.
+mkdir "$work/bin"
+cp "$bin"/cotenant "$bin"/cotenant-hook "$bin"/cotenant-anchor "$bin"/cotenant-topology "$work/bin/" || exit 1
+bin=$work/bin
+
+clean_up() {
+	local id
+	trap - EXIT
+	for id in $containers; do
+		runc delete --force "$id" >/dev/null 2>&1
+	done
+	[ -z "$init" ] || { kill -9 "$init" && wait "$init"; } 2>/dev/null
+	if [ -n "$cgroup" ]; then
+		# A killed process leaves its cgroup a moment later.
+		wait_for rmdir "$cgroup" || echo "# $cgroup is left behind"
+	fi
+	rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+wait_for() { # COMMAND…: until it succeeds, 10 s at most
+	local i
+	for ((i = 0; i < 200; i++)); do
+		"$@" 2>/dev/null && return 0
+		sleep 0.05
+	done
+	return 1
+}
+
+# ---- a container without a runtime -------------------------------------------------------------------------------
+
+cpuset_mount() {
+	awk '$3 == "cgroup" && $4 ~ /(^|,)cpuset(,|$)/ { print $2; exit }
+		$3 == "cgroup2" { v2 = $2 }
+		END { }' /proc/mounts
+}
+
+# A process that waits, in a cpuset of its own: what a runtime has ready when it calls the hook. False, with a SKIP
+# line for NAME, where that cannot be had.
+init_start() { # NAME
+	local mount
+	mount=$(cpuset_mount)
+	if [ -z "$mount" ] || ! mkdir "$mount/cotenant-e2e-$$" 2>/dev/null; then
+		skip "a cgroup v1 cpuset hierarchy that can be written" "$1"
+		return 1
+	fi
+	cgroup=$mount/cotenant-e2e-$$
+	cat "$mount/cpuset.cpus" >"$cgroup/cpuset.cpus"
+	cat "$mount/cpuset.mems" >"$cgroup/cpuset.mems"
+	busybox sleep 600 </dev/null >/dev/null 2>&1 &
+	init=$!
+	echo "$init" >"$cgroup/cgroup.procs"
+}
+
+write_policy() { # [JQ-EDIT]: the least policy that places something on any machine, changed
+	rm -rf "$policy"
+	jq -n '{version: 1, classes: {own: {isolation: {mode: "cores"}, cpu: {count: 1}}},
+		rules: [{match: {}, tenant: "${id}", class: "own"}]}'"${1:+ | $1}" >"$policy"
+}
+
+write_bundle() { # [JQ-EDIT]
+	rm -rf "$bundle"
+	mkdir "$bundle"
+	jq -n "{ociVersion: \"1.0.2\"${1:+}} ${1:+| $1}" >"$bundle/config.json"
+}
+
+state() { # ID PID BUNDLE
+	printf '{"ociVersion": "1.0.2", "id": "%s", "status": "creating", "pid": %s, "bundle": "%s"}' "$1" "$2" "$3"
+}
+
+# ---- the hook ----------------------------------------------------------------------------------------------------
+
+# All that cotenant could have changed.
+snapshot() {
+	echo "state directory"
+	if [ -d "$state_dir" ]; then
+		(cd "$state_dir" && find . -printf '%p %y %m\n' | sort && find . -type f -print0 | sort -z | xargs -0r cksum)
+	else
+		stat -c '%F %a' "$state_dir" 2>/dev/null
+	fi
+	if [ -n "$cgroup" ]; then
+		echo "cgroup" && grep . "$cgroup/cpuset.cpus" "$cgroup/cpuset.mems" && find "$cgroup" -type d
+		echo "init" && grep -E '^(Cpus_allowed_list|Mems_allowed_list|Seccomp|TracerPid|State)' "/proc/$init/status"
+	fi
+	echo "weights" && cat /sys/kernel/mm/mempolicy/weighted_interleave/* 2>/dev/null
+	echo "processes" && find /proc/[0-9]*/exe -lname "$bin/*" 2>/dev/null
+}
+
+# Runs the hook with the standard input of the caller: sets status, out, err.
+hook() { # STAGE [OPTION…]; policy and state directory are added
+	timeout -s KILL 30 "$bin/cotenant-hook" --policy "$policy" --state-dir "$state_dir" "$@" >"$work/out" 2>"$work/err"
+	status=$?
+	out=$(<"$work/out") err=$(<"$work/err")
+}
+
+# The hook must end with 1, say exactly MESSAGE, and leave everything as it was.
+refused() { # NAME MESSAGE STAGE [OPTION…]
+	local name=$1 message=$2 before after
+	shift 2
+	before=$(snapshot)
+	hook "$@"
+	after=$(snapshot)
+	if [ "$status" != 1 ] || [ -n "$out" ]; then
+		fail "$name" "status $status, stdout: $out"$'\n'"stderr: $err"
+	elif [ "$err" != "$message" ]; then
+		fail "$name" "says:  $err"$'\n'"wants: $message"
+	elif [ "$before" != "$after" ]; then
+		fail "$name: nothing changed" "$(diff <(echo "$before") <(echo "$after"))"
+	else
+		pass "$name"
+	fi
+}

@@ -1,0 +1,207 @@
+# shellcheck shell=sh
+# What guest scripts about cotenant share: wiring, containers, and evidence. Sourced; brings lib.sh along.
+#
+# A check's name begins with what it is about, so that a failing line tells it all:
+#   cookie runc: the first program carries its anchor's cookie
+#
+# Evidence comes from the kernel (cookies, cgroup files, numa_maps) and from inside the container (entry's report);
+# the ledger is only what it is compared with.
+# shellcheck source=tests/vm/lib.sh
+. tests/vm/lib.sh
+
+build=${BUILD:-$PWD/build}
+hook=$build/cotenant-hook
+entry=$PWD/build/tests/vm/entry
+probe=$PWD/build/tests/vm/probe
+work=/tmp/cotenant
+state=$work/state
+policy=$work/policy.json
+# Real machines have 2 s; the guest is emulated, and no test is about how fast it is.
+hook_options="--timeout 50"
+wait_s=120
+
+mkdir -p "$work"
+: >"$work/started"
+
+# Every class of classes.json under its own name: annotation org.example.class chooses it, .tenant names the tenant.
+# Arguments are jq filters over the policy.
+write_policy() { # [JQ-EDIT]...
+	# shellcheck disable=SC2016 # a template of the policy
+	policy_filter='.rules = [.classes | keys_unsorted[] | {
+		match: {annotation: {"org.example.class": .}}, tenant: "${annotation:org.example.tenant}", class: ., trust: true}]'
+	for policy_edit; do
+		policy_filter="$policy_filter | ($policy_edit)"
+	done
+	jq "$policy_filter" tests/vm/classes.json >"$policy.new" && chmod 600 "$policy.new" && mv "$policy.new" "$policy"
+}
+
+# One hook entry as JSON. Words after STAGE are more options.
+hook_entry() { # STAGE [OPTION]...
+	hook_stage=$1
+	shift
+	hook_args=
+	for hook_arg in $hook_options "$@"; do
+		hook_args="$hook_args, \"$hook_arg\""
+	done
+	printf '[{path: "%s", args: ["cotenant-hook", "%s", "--policy", "%s", "--state-dir", "%s"%s]}]' \
+		"$hook" "$hook_stage" "$policy" "$state" "$hook_args"
+}
+
+# The jq edit that wires the three stages.
+wired() { # [OPTION of createRuntime]...
+	printf '.hooks = {createRuntime: %s, poststart: %s, poststop: %s}' \
+		"$(hook_entry createRuntime "$@")" "$(hook_entry poststart)" "$(hook_entry poststop)"
+}
+
+# Bundle in $work/ID whose first program is entry. CLASS and TENANT become annotations.
+bundle() { # ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
+	bundle_id=$1 bundle_class=$2 bundle_tenant=$3 bundle_args=
+	for bundle_arg in $4; do
+		bundle_args="$bundle_args, \"$bundle_arg\""
+	done
+	shift 4
+	if [ ! -e "$bundle_base/rootfs/bin/entry" ]; then
+		make_bundle_base && cp "$entry" "$probe" "$bundle_base/rootfs/bin/" && chmod 1777 "$bundle_base/rootfs/tmp" ||
+			return 1
+	fi
+	make_bundle "$work/$bundle_id" "$bundle_id" '' ".process.args = [\"entry\"$bundle_args]" \
+		".annotations = {\"org.example.class\": \"$bundle_class\", \"org.example.tenant\": \"$bundle_tenant\"}" \
+		"$(wired)" "$@"
+}
+
+# Starts a bundle. The runtime's output, and so the hook's, is left in $work/ID.log.
+launch() { # RUNTIME ID [OPTION of run]...
+	launch_runtime=$1 launch_id=$2
+	shift 2
+	echo "$launch_runtime $launch_id" >>"$work/started"
+	"$launch_runtime" run --detach "$@" -b "$work/$launch_id" "$launch_id" >"$work/$launch_id.log" 2>&1 </dev/null
+}
+
+start() { # RUNTIME ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
+	start_runtime=$1
+	shift
+	bundle "$@" || return 1
+	launch "$start_runtime" "$1" && wait_report "$1"
+}
+
+# start, as a check of its own; on failure says what the runtime said.
+started() { # WHAT RUNTIME ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
+	started_what=$1
+	shift
+	if start "$@"; then
+		pass "$started_what: container $2 starts"
+	else
+		fail "$started_what: container $2 starts" "$(cat "$work/$2.log" 2>&1)"
+		return 1
+	fi
+}
+
+stop() { # RUNTIME ID
+	"$1" delete --force "$2" >"$work/$2.stop.log" 2>&1
+	stop_status=$?
+	umount "$work/$2/rootfs" 2>/dev/null || :
+	rm -rf "${work:?}/$2"
+	return $stop_status
+}
+
+# Stops all that was started and is still there, and proves that nothing is left behind.
+stop_all() { # WHAT
+	while read -r stop_runtime stop_id; do
+		[ ! -d "$work/$stop_id" ] || stop "$stop_runtime" "$stop_id" || :
+	done <"$work/started"
+	: >"$work/started"
+	nothing_left "$1"
+}
+
+# A runtime may report a container as gone a little before its cgroup is.
+nothing_left() { # WHAT
+	wait_for '[ -z "$(leftovers)" ]' 30 || :
+	is "$(leftovers)" "" "$1: nothing is left behind: no anchor, no ledger entry, no cgroup, no saved weights"
+}
+
+leftovers() {
+	anchors
+	ls "$state/containers" "$state/weights.json" 2>/dev/null | sed 's/^/ledger: /'
+	ls "$state/groups" 2>/dev/null | sed 's/^/group: /'
+	find /sys/fs/cgroup -mindepth 2 -type d -path '*/cotenant-vm/*' 2>/dev/null
+}
+
+anchors() { # those that run; the kernel's name for the process is cut at 15 characters
+	for anchors_comm in /proc/[0-9]*/comm; do
+		[ "$(cat "$anchors_comm" 2>/dev/null)" = cotenant-anchor ] || continue
+		anchors_pid=${anchors_comm#/proc/}
+		grep -q '^State:.[ZX]' "/proc/${anchors_pid%/comm}/status" 2>/dev/null || echo "anchor ${anchors_pid%/comm}"
+	done
+}
+
+# ---- evidence ----
+
+wait_report() { # ID
+	wait_for "[ -e $work/$1/rootfs/tmp/report ]" $wait_s
+}
+
+# The rest of the lines of entry's report that begin with WORDS.
+said() { # ID WORDS
+	sed -n "s/^$2 //p" "$work/$1/rootfs/tmp/report"
+}
+
+entry_of() { # ID [JQ-FILTER]
+	jq -r "${2:-.}" "$state/containers/$1.json" 2>/dev/null
+}
+
+pid_of() { # ID: from the ledger
+	entry_of "$1" .pid
+}
+
+anchor_of() { # GROUP
+	cat "$state"/groups/*.json 2>/dev/null | jq -r --arg g "$1" 'select(.group == $g) | .pid'
+}
+
+# Cookies of all threads of a process, each once.
+cookies_of() { # PID
+	"$probe" cookies "$1" | cut -d ' ' -f 3 | sort -u
+}
+
+# Directory of a process's cpuset cgroup, and what applies there.
+cgroup_of() { # PID
+	cgroup_path=$(sed -n 's/^[0-9]*:cpuset://p' "/proc/$1/cgroup")
+	if [ -n "$cgroup_path" ]; then
+		echo "/sys/fs/cgroup/cpuset$cgroup_path"
+	else
+		echo "/sys/fs/cgroup$(sed -n 's/^0:://p' "/proc/$1/cgroup")"
+	fi
+}
+
+effective() { # PID cpus|mems
+	effective_dir=$(cgroup_of "$1")
+	cat "$effective_dir/cpuset.$2.effective" 2>/dev/null || cat "$effective_dir/cpuset.effective_$2"
+}
+
+# "0-2,5" as one number a line.
+each() { # LIST
+	echo "$1" | tr , '\n' | while IFS=- read -r each_from each_to; do
+		[ -z "$each_from" ] || seq "$each_from" "${each_to:-$each_from}"
+	done
+}
+
+# The physical cores of a CPU list, as the kernel names them: one list of siblings a line.
+cores_of() { # LIST
+	for cores_cpu in $(each "$1"); do
+		cat "/sys/devices/system/cpu/cpu$cores_cpu/topology/thread_siblings_list"
+	done | sort -u
+}
+
+weights() {
+	cat /sys/kernel/mm/mempolicy/weighted_interleave/node* | tr '\n' ' ' | sed 's/ $//'
+}
+
+# The runtimes that are here; one that is not is a skip.
+runtimes() {
+	for runtime_name in ${RUNTIMES:-runc crun}; do
+		if command -v "$runtime_name" >/dev/null; then
+			echo "$runtime_name"
+		else
+			skip "no $runtime_name" "$runtime_name" >&2
+		fi
+	done
+}
