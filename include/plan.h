@@ -84,9 +84,12 @@ struct plan {
 	nodemask memory_nodes;    /* of the memory policy */
 	bool set_weights;         /* weights below are to be written to sysfs */
 	uint8_t weights[NODE_MAX];
+	uint8_t ratio[NODE_MAX];  /* the class's own, when it differs from the weights: reached by moving pages; 0: none */
 	unsigned guard;
 	enum exec_cover exec;
 	bool migrate;
+	struct rebalance rebalance;
+	bool confine_unmanaged;   /* node.confine_unmanaged: what cotenant did not place must keep off these cores */
 	bool degraded;            /* something the class asks for is not enforced: `reasons` say what */
 	char **reasons;           /* plain sentences, in order of weight */
 	size_t n_reasons;

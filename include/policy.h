@@ -55,6 +55,13 @@ struct weights {
 	uint8_t node[NODE_MAX];
 };
 
+/* When a running container may be moved; enforced by the reconciler, carried by the plan. */
+struct rebalance {
+	bool enabled;
+	unsigned min_dwell_s, max_moves_per_minute;
+	double min_gain; /* share, 0.05 = 5 % */
+};
+
 enum weights_mode { WEIGHTS_KEEP, WEIGHTS_AUTO, WEIGHTS_FIXED };
 
 struct policy_class {
@@ -83,11 +90,7 @@ struct policy_class {
 		struct weights weights; /* ratio of this class's own */
 		bool migrate;
 	} memory;
-	struct {
-		bool enabled;
-		unsigned min_dwell_s, max_moves_per_minute;
-		double min_gain; /* share, 0.05 = 5 % */
-	} rebalance;
+	struct rebalance rebalance;
 	enum on_error on_error;
 	const struct json *where; /* for messages */
 };

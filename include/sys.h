@@ -47,6 +47,8 @@ struct sys {
 int sys_open(const char *root, struct sys *ret_sys, struct error *err) must_check;
 void sys_done(struct sys *s);
 #define cleanup_sys cleanup_with(sys_done)
+/* malloc'd: /run/cotenant, or $XDG_RUNTIME_DIR/cotenant when not root of the machine. NULL when out of memory. */
+char *sys_default_state_dir(void) must_check;
 int64_t sys_now_ns(void);
 /* A place where tests kill the process (-9), to prove that nothing is lost there. Nothing in a normal build. */
 void sys_fault_point(const struct sys *s, const char *name);

@@ -109,6 +109,8 @@ static void choose_guard(const struct place_facts *f, struct plan *p)
 	p->guard = f->class->isolation.guard;
 	p->exec = f->class->isolation.exec;
 	p->migrate = f->class->memory.migrate;
+	p->rebalance = f->class->rebalance;
+	p->confine_unmanaged = f->policy->node.confine_unmanaged;
 	/* A class of mode none has a guard only when it names one. */
 	if (p->mechanism == MECHANISM_NONE && f->class->isolation.mode != ISOLATION_NONE)
 		p->guard &= ~(unsigned) GUARD_COOKIE;

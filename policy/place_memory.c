@@ -263,11 +263,14 @@ static void compare_class_weights(const struct board *b)
 		}
 		differs = differs || own_weight * base != weight * own_base;
 	}
-	if (differs)
-		plan_reason(b->plan,
-			    "the ratio of class \"%s\" is its own: the kernel has one set of weights for the whole "
-			    "machine (node.weights), so pages must be moved to reach it",
-			    f->class->name);
+	if (!differs)
+		return;
+	NODEMASK_FOR_EACH(node, b->plan->memory_nodes)
+		b->plan->ratio[node] = weight_of(f, own, node);
+	plan_reason(b->plan,
+		    "the ratio of class \"%s\" is its own: the kernel has one set of weights for the whole machine "
+		    "(node.weights), so pages must be moved to reach it",
+		    f->class->name);
 }
 
 static void set_weights(const struct board *b)

@@ -7,8 +7,10 @@
 
 #define ITEMS_MAX 65536 /* reasons, rejects, adjusts */
 
+#define MILLION 1000000 /* a share is written in millionths: the form has no fractions */
+
 /* How a member is spelt. One table writes and reads the plain ones. */
-enum kind { KIND_BOOL, KIND_UINT, KIND_BYTES, KIND_CPUS, KIND_NODES };
+enum kind { KIND_BOOL, KIND_UINT, KIND_BYTES, KIND_CPUS, KIND_NODES, KIND_SHARE };
 
 #define FIELD(member, k, lo, hi) \
 	{ .name = #member, .kind = (k), .offset = offsetof(struct plan, member), .min = (lo), .max = (hi) }
@@ -31,6 +33,11 @@ static const struct field {
 	FIELD(set_weights, KIND_BOOL, 0, 1),
 	FIELD(guard, KIND_UINT, 0, GUARD_COOKIE | GUARD_MEMORY | GUARD_AFFINITY),
 	FIELD(migrate, KIND_BOOL, 0, 1),
+	FIELD(rebalance.enabled, KIND_BOOL, 0, 1),
+	FIELD(rebalance.min_dwell_s, KIND_UINT, 0, UINT_MAX),
+	FIELD(rebalance.max_moves_per_minute, KIND_UINT, 0, UINT_MAX),
+	FIELD(rebalance.min_gain, KIND_SHARE, 0, MILLION),
+	FIELD(confine_unmanaged, KIND_BOOL, 0, 1),
 	FIELD(degraded, KIND_BOOL, 0, 1),
 };
 
@@ -66,19 +73,22 @@ static void write_field(struct json_writer *w, const struct field *f, const stru
 	case KIND_NODES:
 		write_text(w, f->name, nodemask_format(*(const nodemask *) at));
 		break;
+	case KIND_SHARE:
+		json_int(w, f->name, (int64_t) (*(const double *) at * MILLION + 0.5));
+		break;
 	}
 }
 
-static void write_weights(struct json_writer *w, const struct plan *p)
+static void write_weights(struct json_writer *w, const char *name, const uint8_t weights[NODE_MAX])
 {
-	json_open_object(w, "weights");
+	json_open_object(w, name);
 	for (unsigned node = 0; node < NODE_MAX; node++) {
 		char key[sizeof("4294967295")];
 
-		if (!p->weights[node])
+		if (!weights[node])
 			continue;
 		snprintf(key, sizeof(key), "%u", node);
-		json_int(w, key, p->weights[node]);
+		json_int(w, key, weights[node]);
 	}
 	json_close(w);
 }
@@ -114,7 +124,8 @@ void plan_write(struct json_writer *w, const struct plan *p)
 	json_string(w, "exec", exec_cover_name(p->exec));
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
 		write_field(w, &fields[i], p);
-	write_weights(w, p);
+	write_weights(w, "weights", p->weights);
+	write_weights(w, "ratio", p->ratio);
 	write_lists(w, p);
 }
 
@@ -151,6 +162,8 @@ static int read_int(const struct json *value, const struct field *f, void *at)
 		return -EINVAL;
 	if (f->kind == KIND_UINT)
 		*(unsigned *) at = (unsigned) value->integer;
+	else if (f->kind == KIND_SHARE)
+		*(double *) at = (double) value->integer / MILLION;
 	else
 		*(uint64_t *) at = (uint64_t) value->integer;
 	return 0;
@@ -171,6 +184,7 @@ static int read_field(const struct json *object, const struct field *f, struct p
 		return 0;
 	case KIND_UINT:
 	case KIND_BYTES:
+	case KIND_SHARE:
 		return read_int(value, f, at);
 	case KIND_CPUS:
 		if (value->type != JSON_STRING || mask_parse(value->string, at) < 0)
@@ -182,10 +196,8 @@ static int read_field(const struct json *object, const struct field *f, struct p
 	return -EINVAL;
 }
 
-static int read_weights(const struct json *object, struct plan *p)
+static int read_weights(const struct json *weights, uint8_t *at)
 {
-	const struct json *weights = json_get(object, "weights");
-
 	if (!weights || weights->type != JSON_OBJECT)
 		return -EINVAL;
 	for (const struct json *value = weights->first; value; value = value->next) {
@@ -195,9 +207,19 @@ static int read_weights(const struct json *object, struct plan *p)
 			return -EINVAL;
 		if (value->type != JSON_INT || value->integer < 1 || value->integer > UINT8_MAX)
 			return -EINVAL;
-		p->weights[__builtin_ctzll(node)] = (uint8_t) value->integer;
+		at[__builtin_ctzll(node)] = (uint8_t) value->integer;
 	}
 	return 0;
+}
+
+static int read_node_weights(const struct json *object, struct plan *p)
+{
+	return read_weights(json_get(object, "weights"), p->weights);
+}
+
+static int read_ratio(const struct json *object, struct plan *p)
+{
+	return read_weights(json_get(object, "ratio"), p->ratio);
 }
 
 static int read_reasons(const struct json *object, struct plan *p)
@@ -287,7 +309,8 @@ int plan_read(const struct json *object, struct plan **ret_plan, struct error *e
 		const char *name;
 		int (*read)(const struct json *object, struct plan *p);
 	} others[] = {
-		{ "weights", read_weights },
+		{ "weights", read_node_weights },
+		{ "ratio", read_ratio },
 		{ "reasons", read_reasons },
 		{ "rejects", read_rejects },
 		{ "adjusts", read_adjusts },

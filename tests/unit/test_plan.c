@@ -28,8 +28,14 @@ static const char *const lines[][2] = {
 	{ "set_weights", "true" },
 	{ "guard", "5" },
 	{ "migrate", "true" },
+	{ "rebalance.enabled", "true" },
+	{ "rebalance.min_dwell_s", "60" },
+	{ "rebalance.max_moves_per_minute", "6" },
+	{ "rebalance.min_gain", "50000" },
+	{ "confine_unmanaged", "true" },
 	{ "degraded", "true" },
 	{ "weights", "{\"0\":5,\"63\":255}" },
+	{ "ratio", "{\"0\":9,\"2\":2}" },
 	{ "reasons", "[\"because\",\"\"]" },
 	{ "rejects", "[{\"candidate\":\"node 1\",\"why\":\"full\"}]" },
 	{ "adjusts", "[{\"id\":\"c1\",\"cpus\":\"4-7\"}]" },
@@ -95,6 +101,9 @@ static void test_round_trip(void **state)
 	assert_true(p->mems == 7 && p->memory_nodes == 5);
 	assert_true(p->mcpu == UINT32_MAX && p->memory == INT64_MAX);
 	assert_true(p->set_weights && p->weights[0] == 5 && p->weights[1] == 0 && p->weights[63] == 255);
+	assert_true(p->ratio[0] == 9 && p->ratio[2] == 2 && p->confine_unmanaged);
+	assert_true(p->rebalance.enabled && p->rebalance.min_dwell_s == 60 && p->rebalance.max_moves_per_minute == 6);
+	assert_true(p->rebalance.min_gain > 0.0499 && p->rebalance.min_gain < 0.0501);
 	assert_int_equal(p->guard, GUARD_COOKIE | GUARD_AFFINITY);
 	assert_int_equal(p->n_reasons, 2);
 	assert_string_equal(p->rejects[0].candidate, "node 1");
@@ -137,6 +146,9 @@ static const char *const damaged[][2] = {
 	{ "weights", "{\"0-1\":1}" },
 	{ "weights", "{\"\":1}" },
 	{ "weights", "{\"0\":\"1\"}" },
+	{ "ratio", "{\"0\":256}" },
+	{ "rebalance.min_gain", "1000001" },
+	{ "rebalance.enabled", "1" },
 	{ "reasons", "\"because\"" },
 	{ "reasons", "[1]" },
 	{ "rejects", "[\"node 1\"]" },
