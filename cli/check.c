@@ -17,12 +17,17 @@ int verb_check(const struct cli_options *o, int argc, char **argv)
 		fputs(help ? help : "", stdout);
 		return help ? CLI_YES : CLI_NO;
 	}
+	if (path[0] == '-') {
+		fprintf(stderr, "cotenant check: %s: unknown option, only --help-policy is known\n", path);
+		return CLI_USAGE;
+	}
 	r = sys_open(o->root, &sys, &err);
 	r = r < 0 ? r : policy_load(&sys, path, &policy, &err);
 	if (r < 0)
 		return cli_fail(r, &err);
 	for (size_t i = 0; i < policy->n_warnings; i++)
 		printf("warning: %s\n", policy->warnings[i]);
-	printf("%s: right: %zu classes, %zu rules\n", path, policy->n_classes, policy->n_rules);
+	printf("%s: right: %zu %s, %zu %s\n", path, policy->n_classes, policy->n_classes == 1 ? "class" : "classes",
+	       policy->n_rules, policy->n_rules == 1 ? "rule" : "rules");
 	return CLI_YES;
 }

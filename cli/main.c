@@ -8,11 +8,12 @@
 static const struct {
 	const char *name;
 	int (*run)(const struct cli_options *o, int argc, char **argv);
+	int most; /* arguments */
 	const char *args, *help;
 } verbs[] = {
-	{ "check", verb_check, "[FILE]", "say whether a policy is right, and where it is not" },
-	{ "status", verb_status, "[ID]", "what every container was promised and what the kernel says" },
-	{ "support", verb_support, "", "what this machine can enforce, and what is used instead" },
+	{ "check", verb_check, 1, "[FILE]", "say whether a policy is right, and where it is not" },
+	{ "status", verb_status, 1, "[ID]", "what every container was promised and what the kernel says" },
+	{ "support", verb_support, 0, "", "what this machine can enforce, and what is used instead" },
 };
 
 static void usage(FILE *to)
@@ -38,7 +39,8 @@ int main(int argc, char **argv)
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
-	struct cli_options o = { .policy_path = "/etc/cotenant/policy.json", .state_dir = "/run/cotenant" };
+	struct cli_options o = { .policy_path = "/etc/cotenant/policy.json" };
+	cleanup_free char *state_dir = NULL;
 
 	for (int c; (c = getopt_long(argc, argv, "+h", table, NULL)) != -1;) {
 		switch (c) {
@@ -58,9 +60,20 @@ int main(int argc, char **argv)
 			return CLI_USAGE;
 		}
 	}
-	for (size_t i = 0; optind < argc && i < ARRAY_LEN(verbs); i++)
-		if (str_eq(argv[optind], verbs[i].name))
-			return verbs[i].run(&o, argc - optind - 1, argv + optind + 1);
+	if (!o.state_dir)
+		o.state_dir = state_dir = sys_default_state_dir();
+	if (!o.state_dir)
+		return CLI_NO;
+	for (size_t i = 0; optind < argc && i < ARRAY_LEN(verbs); i++) {
+		int n = argc - optind - 1;
+
+		if (!str_eq(argv[optind], verbs[i].name))
+			continue;
+		if (n <= verbs[i].most)
+			return verbs[i].run(&o, n, argv + optind + 1);
+		fprintf(stderr, "cotenant %s: %s: one argument too many\n", verbs[i].name, argv[optind + 1 + verbs[i].most]);
+		return CLI_USAGE;
+	}
 	if (optind < argc)
 		fprintf(stderr, "cotenant: \"%s\" is no verb\n", argv[optind]);
 	usage(stderr);

@@ -9,9 +9,10 @@ static void say_machine(const struct topology *t)
 
 	for (size_t i = 0; i < t->n_nodes; i++)
 		far += !t->nodes[i].has_cpus && t->nodes[i].memory > 0;
-	printf("This machine has %zu CPUs on %u cores (%u %s a core), %u packages, %zu NUMA nodes, %zu of them "
+	printf("This machine has %zu CPUs on %u cores (%u %s a core), %u %s, %zu NUMA %s, %zu of them "
 	       "without CPUs.\n",
-	       t->n_cpus, t->n_cores, t->smt, t->smt == 1 ? "thread" : "threads", t->n_packages, t->n_nodes, far);
+	       t->n_cpus, t->n_cores, t->smt, t->smt == 1 ? "thread" : "threads", t->n_packages,
+	       t->n_packages == 1 ? "package" : "packages", t->n_nodes, t->n_nodes == 1 ? "node" : "nodes", far);
 }
 
 int verb_support(const struct cli_options *o, int argc, char **argv)

@@ -208,34 +208,12 @@ static int parse_options(int argc, char **argv, struct hook_options *o, int *tim
 	return o->stage ? 0 : -EINVAL;
 }
 
-/* In a user namespace of its own (rootless podman) root is nobody's root outside: /run is not for it. */
-static bool is_real_root(void)
-{
-	unsigned long inside, outside, count;
-	FILE *f = geteuid() == 0 ? fopen("/proc/self/uid_map", "re") : NULL;
-	bool real = f && fscanf(f, "%lu %lu %lu", &inside, &outside, &count) == 3 && outside == 0;
-
-	if (f)
-		fclose(f);
-	return real;
-}
-
-static char *default_state_dir(void)
-{
-	const char *runtime_dir = is_real_root() ? NULL : getenv("XDG_RUNTIME_DIR");
-	char *dir = NULL;
-
-	if (!runtime_dir || runtime_dir[0] != '/')
-		return strdup("/run/cotenant");
-	return asprintf(&dir, "%s/cotenant", runtime_dir) < 0 ? NULL : dir;
-}
-
 int main(int argc, char **argv)
 {
 	struct hook_options options = { .policy_path = "/etc/cotenant/policy.json" };
 	cleanup_sys struct sys sys = { .root_fd = -1 };
 	cleanup_error struct error err = { 0 };
-	cleanup_free char *state_dir = default_state_dir();
+	cleanup_free char *state_dir = NULL;
 	struct hook h = { .options = &options, .sys = &sys };
 	int timeout_ms = DEADLINE_MS, r;
 	const char *fault = NULL;
@@ -243,11 +221,14 @@ int main(int argc, char **argv)
 
 	if (fill_standard_fds() < 0)
 		return 1;
-	options.state_dir = state_dir;
 	if (parse_options(argc, argv, &options, &timeout_ms, &fault) < 0) {
 		fputs("Try cotenant-hook --help, or cotenant-hook(8).\n", stderr);
 		return 2;
 	}
+	if (!options.state_dir)
+		options.state_dir = state_dir = sys_default_state_dir();
+	if (!options.state_dir)
+		return 1;
 	while (stage < ARRAY_LEN(stages) && !str_eq(stages[stage].name, options.stage))
 		stage++;
 	if (stage == ARRAY_LEN(stages)) {

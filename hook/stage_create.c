@@ -328,8 +328,8 @@ static int write_result(struct create *c, struct error *err)
 	if (!e->plan->set_cpus)
 		e->plan->cpus = c->place.allowed_cpus;
 	e->state = e->plan->degraded ? ENTRY_DEGRADED : ENTRY_DONE;
-	if (e->plan->degraded && !e->why && e->plan->n_reasons)
-		e->why = strdup(e->plan->reasons[e->plan->n_reasons - 1]);
+	if (!e->why)
+		e->why = plan_lacks(e->plan);
 	r = ledger_put(c->ledger, e, err);
 	ledger_unlock(c->ledger);
 	return r;
@@ -391,7 +391,11 @@ static int record_unprotected(struct create *c, const char *why, struct error *e
 		return error_set(err, ENOMEM, "no memory");
 	c->entry->plan->mechanism = MECHANISM_NONE;
 	c->entry->plan->degraded = true;
-	c->entry->plan->cpus = c->entry->plan->wish = c->place.allowed_cpus;
+	c->entry->plan->mcpu = 1000;
+	c->entry->plan->cpus = c->place.allowed_cpus;
+	if (mask_empty(&c->entry->plan->cpus)) /* it failed before that was known: anywhere */
+		memset(&c->entry->plan->cpus, 0xff, sizeof(c->entry->plan->cpus));
+	c->entry->plan->wish = c->entry->plan->cpus;
 	c->entry->state = ENTRY_DEGRADED;
 	free(c->entry->why);
 	c->entry->why = strdup(why);

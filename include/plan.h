@@ -90,9 +90,10 @@ struct plan {
 	bool migrate;
 	struct rebalance rebalance;
 	bool confine_unmanaged;   /* node.confine_unmanaged: what cotenant did not place must keep off these cores */
-	bool degraded;            /* something the class asks for is not enforced: `reasons` say what */
+	bool degraded;            /* something the class asks for is not enforced: the first of `reasons` say what */
 	char **reasons;           /* plain sentences, in order of weight */
 	size_t n_reasons;
+	size_t n_lacks;           /* how many of them say what is not enforced; not kept when a plan is written down */
 	struct plan_reject *rejects;
 	size_t n_rejects;
 	struct plan_adjust *adjusts;
@@ -111,6 +112,10 @@ int plan_place(const struct place_facts *facts, struct plan **ret_plan, struct e
 
 /* Appends a sentence to the reasons. Out of memory is ignored: a reason is worth less than the plan. */
 void plan_reason(struct plan *p, const char *fmt, ...) printf_like(2, 3);
+/* The plan is degraded, and this sentence, before all others, says what is lacking. */
+void plan_lack(struct plan *p, const char *fmt, ...) printf_like(2, 3);
+/* All that is lacking in one malloc'd line; NULL when nothing is, or without memory. */
+char *plan_lacks(const struct plan *p) must_check;
 
 /*
  * The cpusets that must change given who is there: everybody keeps off the cores of other groups' `cores` tenants, and

@@ -14,7 +14,7 @@ const char *error_text(const struct error *err)
 	return err->text ? err->text : "unknown error (no memory for its text)";
 }
 
-int error_set(struct error *err, int code, const char *fmt, ...)
+int(error_set)(struct error *err, int code, const char *fmt, ...)
 {
 	va_list args;
 	char *text = NULL;
@@ -30,7 +30,7 @@ int error_set(struct error *err, int code, const char *fmt, ...)
 	return -code;
 }
 
-int error_prefix(struct error *err, int code, const char *fmt, ...)
+int(error_prefix)(struct error *err, int code, const char *fmt, ...)
 {
 	va_list args;
 	char *prefix = NULL, *text = NULL;

@@ -148,7 +148,7 @@ int mask_parse(const char *list, struct mask *ret_mask)
 
 	if (r < 0)
 		return r;
-	*ret_mask = m;
+	*ret_mask = m; /* cppcheck-suppress uninitvar ; parse_list() clears all words */
 	return 0;
 }
 

@@ -33,10 +33,8 @@ static int isolate_by_cores(const struct place_facts *f, struct plan *p, struct 
 				 "be written; give it the cpuset controller, or set isolation.on_unsupported to "
 				 "degrade",
 				 f->id, f->class->name);
-	p->degraded = true;
-	plan_reason(p,
-		    "not isolated: class \"%s\" wants cores of its own, and the container's cpuset cannot be written",
-		    f->class->name);
+	plan_lack(p, "not isolated: class \"%s\" wants cores of its own, and the container's cpuset cannot be written",
+		  f->class->name);
 	return 0;
 }
 
@@ -60,8 +58,7 @@ static int isolate_by_cookie(const struct place_facts *f, struct plan *p, struct
 		plan_reason(p, "whole cores in place of a cookie: %s", why);
 		return isolate_by_cores(f, p, err);
 	case UNSUPPORTED_DEGRADE:
-		p->degraded = true;
-		plan_reason(p, "not isolated: %s", why);
+		plan_lack(p, "not isolated: %s", why);
 		return 0;
 	}
 	return error_set(err, EOPNOTSUPP,
@@ -99,8 +96,7 @@ static int choose_exclusive(const struct place_facts *f, struct plan *p, struct 
 				 "be written; give it the cpuset controller, or set isolation.on_unsupported to "
 				 "degrade",
 				 f->id, f->class->name);
-	p->degraded = true;
-	plan_reason(p, "not exclusive: the container's cpuset cannot be written");
+	plan_lack(p, "not exclusive: the container's cpuset cannot be written");
 	return 0;
 }
 

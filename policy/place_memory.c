@@ -148,16 +148,14 @@ static void report_missing(const struct board *b)
 	cleanup_free char *list = nodemask_format(missing);
 
 	if (missing) {
-		b->plan->degraded = true;
-		plan_reason(b->plan, "memory nodes %s of class \"%s\" have no memory here or are not allowed to it",
-			    list ? list : "?", c->name);
+		plan_lack(b->plan, "memory nodes %s of class \"%s\" have no memory here or are not allowed to it",
+			  list ? list : "?", c->name);
 	}
 	for (size_t i = 0; !c->memory.nodes && i < c->memory.n_tiers; i++) {
 		if (tier_nodes(f, c->memory.tiers[i]) & allowed_nodes(f))
 			continue;
-		b->plan->degraded = true;
-		plan_reason(b->plan, "memory tier %s of class \"%s\" has no node here that the container may use",
-			    memory_tier_name(c->memory.tiers[i]), c->name);
+		plan_lack(b->plan, "memory tier %s of class \"%s\" has no node here that the container may use",
+			  memory_tier_name(c->memory.tiers[i]), c->name);
 	}
 }
 
@@ -179,10 +177,9 @@ static int no_nodes(const struct board *b, struct error *err)
 			"use (%s) none is that; name others in the class, put nodes into tiers by node.tiers, or "
 			"set isolation.on_unsupported to degrade",
 			f->id, f->class->name, what, allowed ? allowed : "?");
-	b->plan->degraded = true;
 	b->plan->memory_policy = MEMORY_INHERIT;
-	plan_reason(b->plan, "no memory policy: class \"%s\" wants memory on %s, which is not to be had here",
-		    f->class->name, what);
+	plan_lack(b->plan, "no memory policy: class \"%s\" wants memory on %s, which is not to be had here",
+		  f->class->name, what);
 	return 0;
 }
 
@@ -204,9 +201,8 @@ static int without_weighted(const struct board *b, nodemask local, nodemask *nod
 		dram = dram_nodes(f, local);
 	*nodes = dram ? dram : *nodes;
 	b->plan->memory_policy = MEMORY_BIND;
-	b->plan->degraded = true;
-	plan_reason(b->plan, "memory is bound to DRAM: this kernel lacks weighted-interleave (Linux 6.9), and an even "
-			     "interleave with slower memory would be slower than DRAM alone");
+	plan_lack(b->plan, "memory is bound to DRAM: this kernel lacks weighted-interleave (Linux 6.9), and an even "
+			   "interleave with slower memory would be slower than DRAM alone");
 	return 0;
 }
 

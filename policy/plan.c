@@ -68,19 +68,54 @@ void plan_freep(struct plan **p)
 	plan_free(*p);
 }
 
-void plan_reason(struct plan *p, const char *fmt, ...)
+printf_like(2, 0) static bool add_reason(struct plan *p, const char *fmt, va_list args)
 {
 	char **more = realloc(p->reasons, (p->n_reasons + 1) * sizeof(*more));
 	char *text = NULL;
-	va_list args;
 
 	if (!more)
-		return;
+		return false;
 	p->reasons = more;
-	va_start(args, fmt);
 	if (vasprintf(&text, fmt, args) < 0)
-		text = NULL;
+		return false;
+	p->reasons[p->n_reasons++] = text;
+	return true;
+}
+
+void plan_reason(struct plan *p, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	add_reason(p, fmt, args);
 	va_end(args);
-	if (text)
-		p->reasons[p->n_reasons++] = text;
+}
+
+void plan_lack(struct plan *p, const char *fmt, ...)
+{
+	va_list args;
+
+	p->degraded = true;
+	va_start(args, fmt);
+	if (add_reason(p, fmt, args)) {
+		char *text = p->reasons[p->n_reasons - 1], **at = p->reasons + p->n_lacks;
+
+		memmove(at + 1, at, (p->n_reasons - 1 - p->n_lacks) * sizeof(*at));
+		*at = text;
+		p->n_lacks++;
+	}
+	va_end(args);
+}
+
+char *plan_lacks(const struct plan *p)
+{
+	char *line = p->n_lacks ? strdup(p->reasons[0]) : NULL;
+
+	for (size_t i = 1; line && i < p->n_lacks; i++) {
+		cleanup_free char *before = line;
+
+		if (asprintf(&line, "%s; %s", before, p->reasons[i]) < 0)
+			line = NULL;
+	}
+	return line;
 }

@@ -252,8 +252,7 @@ static const struct {
 /* The plan must not go on claiming what a failed step was to bring. */
 static void give_up(struct plan *p, enum step step, const char *why)
 {
-	p->degraded = true;
-	plan_reason(p, "%s: not applied: %s", step_name(step), why);
+	plan_lack(p, "%s: not applied: %s", step_name(step), why);
 	if (step == STEP_CPUSET)
 		p->set_cpus = p->set_mems = false;
 	if (step == STEP_GUARD)

@@ -2,6 +2,7 @@
 #include "discover.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 
 int facts_discover(const struct sys *s, const char *root, struct facts *ret_facts, struct error *err)
@@ -9,6 +10,9 @@ int facts_discover(const struct sys *s, const char *root, struct facts *ret_fact
 	cleanup_facts struct facts f = { 0 };
 	int r;
 
+	/* Where hwloc finds nothing, it takes as many CPUs as this machine has. */
+	if (!s->acting && faccessat(s->root_fd, "sys/devices/system/cpu", F_OK, 0) < 0)
+		return error_set(err, errno, "root directory %s: sys/devices/system/cpu: %s", root, strerror(errno));
 	if (s->acting)
 		r = topology_from_hwloc(TOPOLOGY_LIVE, NULL, &f.topo, err);
 	else

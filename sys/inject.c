@@ -120,7 +120,7 @@ static bool status_field(const char *status, const char *name, char *ret, int *r
 	if (ret)
 		*ret = *line;
 	if (ret_number)
-		*ret_number = atoi(line);
+		*ret_number = (int) strtol(line, NULL, 10);
 	return true;
 }
 

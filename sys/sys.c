@@ -3,7 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <time.h>
+
+#define UID_MAP_MAX (16u << 10) /* the kernel takes 340 lines */
 
 static int no_cookie_get(pid_t tid, uint64_t *ret_cookie)
 {
@@ -43,6 +46,29 @@ void sys_done(struct sys *s)
 {
 	closep(&s->root_fd);
 	s->root_fd = -1;
+}
+
+/* In a user namespace of its own (rootless podman) root is nobody's root outside: /run is not for it. */
+static bool is_real_root(void)
+{
+	cleanup_fd int fd = geteuid() == 0 ? open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC) : -1;
+	cleanup_free char *map = NULL;
+	char *outside, *end;
+
+	if (fd < 0 || file_read_fd(fd, UID_MAP_MAX, &map, NULL) < 0)
+		return false;
+	strtoul(map, &outside, 10); /* the first line: inside, outside, count */
+	return strtoul(outside, &end, 10) == 0 && end > outside;
+}
+
+char *sys_default_state_dir(void)
+{
+	const char *runtime_dir = getenv("XDG_RUNTIME_DIR");
+	char *dir = NULL;
+
+	if (!runtime_dir || runtime_dir[0] != '/' || is_real_root())
+		return strdup("/run/cotenant");
+	return asprintf(&dir, "%s/cotenant", runtime_dir) < 0 ? NULL : dir;
 }
 
 int64_t sys_now_ns(void)
