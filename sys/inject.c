@@ -15,6 +15,8 @@
 
 /* The wait for a stop looks at the deadline so often at least. */
 #define WAIT_NS 10000000
+/* What has been begun is put back even when the deadline passes meanwhile; a call of ours takes microseconds. */
+#define GRACE_NS INT64_C(500000000)
 #define CLEAN_PASSES 2
 /* Scratch memory is reserved in such pieces, so that one mapping serves all callers; pages not used cost nothing. */
 #define SCRATCH_UNIT (32u << 10)
@@ -39,6 +41,7 @@ struct held {
 	unsigned long syscall_pc; /* where the process has a system call instruction; its threads share their memory */
 	unsigned long scratch;
 	size_t scratch_size;
+	int64_t grace_ns;  /* beyond the deadline */
 };
 
 /* ---- stopping ---- */
@@ -68,6 +71,11 @@ static void unwatch_stops(const struct held *h)
 	sigprocmask(SIG_SETMASK, &h->old_mask, NULL);
 }
 
+static bool out_of_time(const struct held *h)
+{
+	return h->s->deadline_ns && sys_now_ns() >= h->s->deadline_ns + h->grace_ns;
+}
+
 /* Waits for the thread's next stop. -ESRCH: it ended. A thread in a frozen cgroup never stops: the deadline ends it. */
 static int wait_stop(const struct held *h, pid_t tid, int *ret_status)
 {
@@ -88,7 +96,7 @@ static int wait_stop(const struct held *h, pid_t tid, int *ret_status)
 			*ret_status = status;
 			return 0;
 		}
-		if (sys_left_ms(h->s) == 0)
+		if (out_of_time(h))
 			return -ETIMEDOUT;
 		if (sigtimedwait(&child, NULL, &slice) < 0)
 			continue; /* the slice is over, or another signal came */
@@ -429,6 +437,9 @@ int held_call(struct held *h, size_t thread, long nr, const unsigned long args[6
 	struct arch_regs regs = t->regs;
 	int r, back;
 
+	if (out_of_time(h))
+		return -ETIMEDOUT;
+	h->grace_ns = GRACE_NS;
 	arch_set_call(&regs, h->syscall_pc, nr, args);
 	r = set_signal_mask(t->tid, UINT64_MAX);
 	if (r == 0)
@@ -442,6 +453,7 @@ int held_call(struct held *h, size_t thread, long nr, const unsigned long args[6
 	back = set_regs(t->tid, &t->regs);
 	if (back == 0)
 		back = set_signal_mask(t->tid, t->signal_mask);
+	h->grace_ns = 0;
 	if (r == 0)
 		r = back;
 	if (r == 0)
@@ -497,6 +509,7 @@ void held_close(struct held *h)
 	if (!h)
 		return;
 	unmap_scratch(h);
+	h->grace_ns = GRACE_NS;
 	for (size_t i = 0; i < h->n; i++)
 		let_go(h, h->threads[i].tid);
 	unwatch_stops(h);

@@ -26,7 +26,7 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
-	f->s = real_sys(5000);
+	f->s = real_sys(60000);
 	f->dir = tree_new();
 	assert_int_equal(ledger_open(&f->s, f->dir, &f->l, &f->err), 0);
 	*state = f;
@@ -188,7 +188,7 @@ static char *settled_status(struct fixture *f, pid_t pid)
 	char *status = status_of(f, pid);
 
 	for (int i = 0; !strstr(status, "\nSeccomp:\t2\n") || !strstr(status, "\nState:\tS"); i++) {
-		assert_true(i < 5000);
+		assert_true(i < TRACEE_PATIENCE);
 		short_pause();
 		free(status);
 		status = status_of(f, pid);

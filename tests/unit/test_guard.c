@@ -116,7 +116,7 @@ static void body(struct tracee *t)
 
 static void guarded(unsigned guard, struct results *ret)
 {
-	struct sys s = real_sys(5000);
+	struct sys s = real_sys(60000);
 	cleanup_error struct error err = { 0 };
 	struct tracee t;
 	struct held *h = NULL;
@@ -207,7 +207,7 @@ static void own_filter_body(struct tracee *t)
 
 static void test_thread_with_its_own_filter(void **state)
 {
-	struct sys s = real_sys(5000);
+	struct sys s = real_sys(60000);
 	cleanup_error struct error err = { 0 };
 	struct tracee t;
 	struct held *h = NULL;

@@ -41,7 +41,7 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
-	f->s = real_sys(5000);
+	f->s = real_sys(60000);
 	tracee_start(&f->t, body);
 	tracee_wait_parked(&f->t, 3);
 	assert_int_equal(held_open(&f->s, f->t.pid, &f->h, &f->err), 0);
@@ -119,7 +119,7 @@ static void test_weighted_survives_exec(void **state)
 		assert_int_equal(file_readf(&f->s, &comm, "/proc/%d/comm", f->t.pid), 0);
 		if (strcmp(comm, "sleep\n") == 0)
 			break;
-		assert_true(i < 5000);
+		assert_true(i < TRACEE_PATIENCE);
 		short_pause();
 	}
 	assert_int_equal(mempolicy_observe(&f->s, f->t.pid, &policy), 0);
@@ -239,7 +239,7 @@ static void test_weights(void **state)
 
 static void test_real_weights(void **state)
 {
-	struct sys s = real_sys(5000);
+	struct sys s = real_sys(60000);
 	cleanup_error struct error err = { 0 };
 	struct saved_weights before = { 0 }, after = { 0 };
 	uint8_t other[NODE_MAX] = { 0 };

@@ -231,6 +231,30 @@ static void test_explain(void **state)
 	assert_string_equal(said, want);
 }
 
+/* What is lacking comes before all other reasons, in its own order, and is told in one line. */
+static void test_lacks(void **state)
+{
+	static const char *const want[] = { "no cookie", "no node 1", "near its memory", "alone there" };
+	cleanup_plan struct plan *p = calloc(1, sizeof(*p));
+	cleanup_free char *nothing = NULL, *line = NULL;
+
+	(void) state;
+	assert_non_null(p);
+	plan_reason(p, "near its %s", "memory");
+	nothing = plan_lacks(p);
+	assert_null(nothing);
+	assert_false(p->degraded);
+	plan_lack(p, "no %s", "cookie");
+	plan_reason(p, "alone there");
+	plan_lack(p, "no node %d", 1);
+	assert_true(p->degraded);
+	assert_int_equal(p->n_reasons, ARRAY_LEN(want));
+	for (size_t i = 0; i < ARRAY_LEN(want); i++)
+		assert_string_equal(p->reasons[i], want[i]);
+	line = plan_lacks(p);
+	assert_string_equal(line, "no cookie; no node 1");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -238,6 +262,7 @@ int main(void)
 		cmocka_unit_test(test_damaged),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_explain),
+		cmocka_unit_test(test_lacks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -212,7 +212,7 @@ static void wait_body(struct tracee *t)
 
 static void test_real_process(void **state)
 {
-	struct sys s = real_sys(5000);
+	struct sys s = real_sys(60000);
 	cleanup_proc struct proc_ref p = PROC_REF_NONE, again = PROC_REF_NONE;
 	struct pollfd ended;
 	struct tracee t;
@@ -259,7 +259,7 @@ static void create_body(struct tracee *t)
 
 static void test_cookie_share(void **state)
 {
-	struct sys s = real_sys(5000);
+	struct sys s = real_sys(60000);
 	struct tracee from, to;
 	uint64_t mine = 1, a = 0, b = 0;
 	pid_t tid = 0;

@@ -22,7 +22,7 @@ void short_pause(void)
 void wait_for(_Atomic int *flag, int value)
 {
 	for (int i = 0; *flag < value; i++) {
-		assert_true(i < 10000);
+		assert_true(i < TRACEE_PATIENCE);
 		short_pause();
 	}
 }
@@ -110,7 +110,7 @@ void tracee_wait_parked(const struct tracee *t, int slots)
 
 		wait_for(&s->tid, 1);
 		for (int k = 0; thread_state(t->pid, s->tid) != 'S'; k++) {
-			assert_true(k < 10000);
+			assert_true(k < TRACEE_PATIENCE);
 			short_pause();
 		}
 	}

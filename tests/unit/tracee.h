@@ -11,7 +11,9 @@
 #include "sys.h"
 
 #define TRACEE_SLOTS 8
-#define TRACEE_SLEEP_MS 250
+#define TRACEE_SLEEP_MS 1000
+/* Far longer than anything takes even in an emulated guest on a busy machine: a test fails after so many pauses. */
+#define TRACEE_PATIENCE 60000
 
 struct slot {
 	_Atomic int tid; /* 0 until the thread is about to park */
@@ -47,7 +49,7 @@ void slot_done(struct slot *s, long result, int error, int64_t began_ns);
 
 /* Until the slots' threads sleep in the kernel. */
 void tracee_wait_parked(const struct tracee *t, int slots);
-/* Until *flag is at least `value`; fails the test after ten seconds. */
+/* Until *flag is at least `value`; fails the test after TRACEE_PATIENCE pauses. */
 void wait_for(_Atomic int *flag, int value);
 /* Third field of /proc/PID/task/TID/stat. */
 char thread_state(pid_t pid, pid_t tid);

@@ -16,6 +16,7 @@ probe=$PWD/build/tests/vm/probe
 work=/tmp/cotenant
 state=$work/state
 policy=$work/policy.json
+keeper=
 # Real machines have 2 s; the guest is emulated, and no test is about how fast it is.
 hook_options="--timeout 50"
 wait_s=120
@@ -53,7 +54,8 @@ wired() { # [OPTION of createRuntime]...
 		"$(hook_entry createRuntime "$@")" "$(hook_entry poststart)" "$(hook_entry poststop)"
 }
 
-# Bundle in $work/ID whose first program is entry. CLASS and TENANT become annotations.
+# Bundle in $work/ID whose first program is entry. CLASS and TENANT become annotations. crun drops what hooks say on
+# stderr unless an annotation names a file for it.
 bundle() { # ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
 	bundle_id=$1 bundle_class=$2 bundle_tenant=$3 bundle_args=
 	for bundle_arg in $4; do
@@ -64,17 +66,24 @@ bundle() { # ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
 		make_bundle_base && cp "$entry" "$probe" "$bundle_base/rootfs/bin/" && chmod 1777 "$bundle_base/rootfs/tmp" ||
 			return 1
 	fi
+	rm -f "$work/$bundle_id.hooks"
 	make_bundle "$work/$bundle_id" "$bundle_id" '' ".process.args = [\"entry\"$bundle_args]" \
 		".annotations = {\"org.example.class\": \"$bundle_class\", \"org.example.tenant\": \"$bundle_tenant\"}" \
+		".annotations.\"run.oci.hooks.stderr\" = \"$work/$bundle_id.hooks\"" \
 		"$(wired)" "$@"
 }
 
-# Starts a bundle. The runtime's output, and so the hook's, is left in $work/ID.log.
+# Starts a bundle; log tells what runtime and hook said.
 launch() { # RUNTIME ID [OPTION of run]...
 	launch_runtime=$1 launch_id=$2
 	shift 2
 	echo "$launch_runtime $launch_id" >>"$work/started"
 	"$launch_runtime" run --detach "$@" -b "$work/$launch_id" "$launch_id" >"$work/$launch_id.log" 2>&1 </dev/null
+}
+
+# runc passes a hook's words on as one quoted line.
+log() { # ID
+	cat "$work/$1.log" "$work/$1.hooks" 2>/dev/null | sed 's/\\"/"/g; s/\\n/\n/g'
 }
 
 start() { # RUNTIME ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
@@ -91,9 +100,22 @@ started() { # WHAT RUNTIME ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
 	if start "$@"; then
 		pass "$started_what: container $2 starts"
 	else
-		fail "$started_what: container $2 starts" "$(cat "$work/$2.log" 2>&1)"
+		fail "$started_what: container $2 starts" "$(log "$2")"
 		return 1
 	fi
+}
+
+# The container must not start, and the line that says why must match.
+refused() { # WHAT ERE RUNTIME ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
+	refused_what=$1 refused_why=$2
+	shift 2
+	if start "$@"; then
+		fail "$refused_what: container $2 does not start" "it did: $(log "$2")"
+	else
+		pass "$refused_what: container $2 does not start"
+	fi
+	like "$(log "$2")" "cotenant-hook: container $2: createRuntime: $refused_why" "$refused_what: and the reason is told"
+	is "$(entry_of "$2" .state)" "" "$refused_what: and the ledger has no entry of it"
 }
 
 stop() { # RUNTIME ID
@@ -121,17 +143,20 @@ nothing_left() { # WHAT
 
 leftovers() {
 	anchors
-	ls "$state/containers" "$state/weights.json" 2>/dev/null | sed 's/^/ledger: /'
+	ls "$state/containers" 2>/dev/null | sed 's/^/ledger: /'
 	ls "$state/groups" 2>/dev/null | sed 's/^/group: /'
-	find /sys/fs/cgroup -mindepth 2 -type d -path '*/cotenant-vm/*' 2>/dev/null
+	ls "$state/weights.json" 2>/dev/null
+	# A runtime gives up on a busy cgroup after a few tries. That it can be removed now proves that it is empty.
+	find /sys/fs/cgroup -mindepth 2 -type d -path '*/cotenant-vm/*' 2>/dev/null | while read -r left_dir; do
+		rmdir "$left_dir" 2>/dev/null || [ ! -d "$left_dir" ] || echo "$left_dir"
+	done
 }
 
-anchors() { # those that run; the kernel's name for the process is cut at 15 characters
-	for anchors_comm in /proc/[0-9]*/comm; do
-		[ "$(cat "$anchors_comm" 2>/dev/null)" = cotenant-anchor ] || continue
-		anchors_pid=${anchors_comm#/proc/}
-		grep -q '^State:.[ZX]' "/proc/${anchors_pid%/comm}/status" 2>/dev/null || echo "anchor ${anchors_pid%/comm}"
-	done
+# By their program: an anchor that the keeper forked has the group for a name. The keeper is none.
+anchors() {
+	# shellcheck disable=SC2012 # find(1) of busybox does not print where links lead
+	ls -l /proc/[0-9]*/exe 2>/dev/null | sed -n 's|.* /proc/\([0-9]*\)/exe -> .*/cotenant-anchor\( (deleted)\)\{0,1\}$|anchor \1|p' |
+		grep -vx "anchor ${keeper:-none}"
 }
 
 # ---- evidence ----

@@ -2,7 +2,7 @@
  * entry: the first program of a container in guest tests. Says from inside what it was given and what it can still
  * change, then waits for its end. Static: it is all that such a container holds beside busybox.
  *
- *   entry [threads=N] [touch=MIB] [try]
+ *   entry [threads=N] [touch=MIB] [try] [steal=PID]
  *
  * Writes /tmp/report, which appears there only when it is complete; one fact a line, first word what it is of:
  *
@@ -15,6 +15,7 @@
  *   policy TEXT              of the touched memory, from numa_maps
  *   pages NODE COUNT         where it lies
  *   try WHAT RESULT          "ok" or the name of the error
+ *   steal RESULT             of taking the cookie of PID
  */
 #include <errno.h>
 #include <pthread.h>
@@ -321,8 +322,10 @@ static void report_tries(void)
 {
 	for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
 		int status;
-		pid_t pid = fork();
+		pid_t pid;
 
+		fflush(report); /* or the child's copy would be written too */
+		pid = fork();
 		if (pid == 0)
 			_exit(tries[i].call());
 		if (pid < 0 || waitpid(pid, &status, 0) < 0)
@@ -335,9 +338,17 @@ static void report_tries(void)
 	}
 }
 
+static void report_theft(pid_t victim)
+{
+	int stolen = prctl(PR_SCHED_CORE, PR_SCHED_CORE_SHARE_FROM, victim, SCOPE_THREAD, 0);
+
+	fprintf(report, "steal %s\n", stolen < 0 ? strerrorname_np(errno) : "ok");
+}
+
 int main(int argc, char **argv)
 {
 	int threads = 1, try = 0;
+	pid_t victim = 0;
 	size_t touch = 1;
 
 	report = fopen(REPORT ".new", "we");
@@ -349,6 +360,8 @@ int main(int argc, char **argv)
 			threads = atoi(argv[i] + 8);
 		else if (strncmp(argv[i], "touch=", 6) == 0)
 			touch = (size_t) atoi(argv[i] + 6);
+		else if (strncmp(argv[i], "steal=", 6) == 0)
+			victim = atoi(argv[i] + 6);
 		else if (strcmp(argv[i], "try") == 0)
 			try = 1;
 		else
@@ -358,8 +371,9 @@ int main(int argc, char **argv)
 	report_memory(touch);
 	if (try)
 		report_tries();
-	fflush(report);
 	report_threads(threads);
+	if (victim)
+		report_theft(victim);
 	if (fclose(report) != 0 || rename(REPORT ".new", REPORT) < 0)
 		die(REPORT);
 	for (;;)
