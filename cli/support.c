@@ -30,6 +30,10 @@ int verb_support(const struct cli_options *o, int argc, char **argv)
 	if (r < 0)
 		return cli_fail(r, &err);
 	say_machine(facts.topo);
+	if (!sys.acting) {
+		puts("The root directory is not this machine's: what its kernel can do is not asked.");
+		return CLI_YES;
+	}
 	support = coresched_probe(&sys, &detail);
 	printf("Core scheduling: %s: %s%s%s\n", coresched_support_name(support), coresched_support_text(support),
 	       detail ? " " : "", detail ? detail : "");

@@ -21,6 +21,7 @@ struct create {
 	struct ledger *ledger;
 	struct place_facts place;
 	struct entry *entry;
+	bool in_ledger; /* the entry is, or may be, in the ledger: to be released on failure */
 	const char *stage_of_failure; /* for the message */
 };
 
@@ -247,7 +248,10 @@ static int lock_and_look(struct create *c, bool all, struct error *err)
 static int write_intent(struct create *c, struct error *err)
 {
 	const struct plan *p = c->entry->plan;
-	int r = sys_put_adjusts(c->ledger, p->adjusts, p->n_adjusts, err);
+	int r;
+
+	c->in_ledger = true;
+	r = sys_put_adjusts(c->ledger, p->adjusts, p->n_adjusts, err);
 
 	return r < 0 ? r : ledger_put(c->ledger, c->entry, err);
 }
@@ -278,16 +282,24 @@ static int already_placed(struct create *c, bool *ret_done, struct error *err)
 {
 	cleanup_entry struct entry *old = NULL;
 	int r = ledger_get(c->ledger, c->h->state.id, &old, err);
+	bool same;
 
 	*ret_done = false;
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0)
 		return r;
-	if (old->pid == c->init.pid && old->start_time == c->init.start_time && old->state != ENTRY_INTENT) {
+	same = old->pid == c->init.pid && old->start_time == c->init.start_time;
+	if (same && old->state != ENTRY_INTENT) {
 		*ret_done = true;
 		return 0;
 	}
+	/* Ids are unique within one runtime's root, and there may be two. */
+	if (!same && proc_alive(c->s, old->pid, old->start_time))
+		return error_set(err, EEXIST,
+				 "another container of this id runs (process %d): give this one another id, or the "
+				 "runtimes' hooks different state directories (--state-dir)",
+				 old->pid);
 	return sys_release(c->s, c->ledger, &c->facts, c->h->state.id, err);
 }
 
@@ -364,6 +376,8 @@ static bool admits(const struct create *c, int r)
 	/* What this machine cannot do is for isolation.on_unsupported to decide: "refuse" there is no accident. */
 	if (r == -EOPNOTSUPP || !c->policy)
 		return false;
+	if (r == -EEXIST) /* the ledger knows a container by its id: the other one's entry would be lost */
+		return false;
 	if (c->match.class)
 		return c->match.class->on_error == ON_ERROR_ADMIT;
 	/* It failed before the class was known: then no class may ask for more. */
@@ -419,7 +433,7 @@ static int on_failure(struct create *c, int r, struct error *err)
 		hook_say(c->h, "started all the same, without protection (on_error: admit)");
 		return 0;
 	}
-	if (c->ledger && c->entry && sys_release(c->s, c->ledger, c->facts.topo ? &c->facts : NULL, c->entry->id, &second) < 0)
+	if (c->in_ledger && sys_release(c->s, c->ledger, &c->facts, c->entry->id, &second) < 0)
 		hook_say(c->h, error_text(&second));
 	return r;
 }

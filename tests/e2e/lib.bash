@@ -111,11 +111,12 @@ state() { # ID PID BUNDLE
 
 # ---- the hook ----------------------------------------------------------------------------------------------------
 
-# All that cotenant could have changed. What is in the lock file only names who holds it.
+# All that cotenant could have changed. What is in the lock file only names who holds it, and the index is no more than
+# the entries say: it may have been written anew.
 snapshot() {
 	echo "state directory"
 	if [ -d "$state_dir" ]; then
-		(cd "$state_dir" && find . -printf '%p %y %m\n' | sort && find . -type f ! -name lock -print0 | sort -z | xargs -0r cksum)
+		(cd "$state_dir" && find . -printf '%p %y %m\n' | sort && find . -type f ! -name lock ! -name index -print0 | sort -z | xargs -0r cksum)
 	else
 		stat -c '%F %a' "$state_dir" 2>/dev/null
 	fi

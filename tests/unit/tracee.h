@@ -11,7 +11,7 @@
 #include "sys.h"
 
 #define TRACEE_SLOTS 8
-#define TRACEE_SLEEP_MS 1000
+#define TRACEE_SLEEP_MS 900
 /* Far longer than anything takes even in an emulated guest on a busy machine: a test fails after so many pauses. */
 #define TRACEE_PATIENCE 60000
 

@@ -1,0 +1,80 @@
+#!/bin/bash
+# shellcheck disable=SC2013,SC2016,SC2119 # programs of jq and templates in single quotes; words without spaces
+# Without root: whose policy, whose state directory, and what is refused because it cannot be done.
+. tests/e2e/lib.bash
+if [ "$(id -u)" != 0 ]; then
+	skip "root, to become somebody else" "without root"
+	exit 0
+fi
+user=65534
+chmod 711 "$work"
+home=$work/user
+mkdir -m 700 "$home"
+chmod -R a+rX "$bin"
+as_user() { setpriv --reuid "$user" --regid "$user" --clear-groups env XDG_RUNTIME_DIR="$home" "$@"; }
+user_hook() { # STAGE [OPTION…]; the default state directory
+	as_user timeout -s KILL 30 "$bin/cotenant-hook" --policy "$policy" "$@" >"$work/out" 2>"$work/err"
+	status=$? out=$(<"$work/out") err=$(<"$work/err")
+}
+chown "$user" "$home"
+as_user busybox sleep 600 &
+init=$!
+user_runs() { [ "$(stat -c %u "/proc/$init")" = "$user" ]; }
+wait_for user_runs
+policy=$home/policy.json
+write_bundle
+chmod 755 "$bundle"
+write_policy '.classes.own = {isolation: {mode: "none"}}'
+chown "$user" "$policy"
+
+state red "$init" "$bundle" | user_hook createRuntime
+is "$status $out$err" "0 " "mode none needs no root"
+is "$(stat -c '%u %a' "$home/cotenant")" "$user 700" "the state directory is below XDG_RUNTIME_DIR, and the user's alone"
+like "$(as_user "$bin/cotenant" status)" '^red +red +own +done +none ' "cotenant status looks there too"
+state red "$init" "$bundle" | user_hook poststop
+is "$status $out$err $(ls "$home/cotenant/containers")" "0  " "poststop"
+
+chown 0 "$policy"
+chmod 644 "$policy"
+state red "$init" "$bundle" | user_hook createRuntime
+is "$status $out$err" "0 " "root's policy will do"
+state red "$init" "$bundle" | user_hook poststop
+chown 1234 "$policy"
+state red "$init" "$bundle" | user_hook createRuntime
+is "$status $out$err" \
+	"1 cotenant-hook: container red: createRuntime: policy: $policy: belongs to user 1234, and must be root's or yours: chown root $policy" \
+	"a third user's will not"
+chown 0 "$policy"
+chmod 600 "$policy"
+state red "$init" "$bundle" | user_hook createRuntime
+is "$status $out$err" "1 cotenant-hook: container red: createRuntime: policy: $policy: Permission denied" "a policy that cannot be read"
+
+write_policy
+chown "$user" "$policy"
+state red "$init" "$bundle" | user_hook createRuntime
+is "$status $out$err" \
+	'1 cotenant-hook: container red: createRuntime: placement: container red: class "own" wants cores of its own, but the container'\''s cpuset cannot be written; give it the cpuset controller, or set isolation.on_unsupported to degrade' \
+	"mode cores where the cpuset is root's"
+is "$(ls "$home/cotenant/containers")" "" "and nothing is left of it"
+write_policy '.classes.own.isolation.on_unsupported = "degrade"'
+chown "$user" "$policy"
+state red "$init" "$bundle" | user_hook createRuntime
+is "$status $out$err" "0 " "on_unsupported degrade"
+like "$(as_user "$bin/cotenant" status)" '^red: not isolated: class "own" wants cores of its own, and the container.s cpuset cannot be written$' \
+	"on_unsupported degrade: status says what is missing"
+state red "$init" "$bundle" | user_hook poststop
+
+mkdir -m 700 "$state_dir"
+state red "$init" "$bundle" | user_hook createRuntime --state-dir "$state_dir"
+is "$status $out$err" \
+	"1 cotenant-hook: container red: createRuntime: ledger: state directory $state_dir: Permission denied: it is root's alone" \
+	"root's state directory"
+chmod 755 "$state_dir"
+state red "$init" "$bundle" | user_hook createRuntime --state-dir "$state_dir"
+is "$status $out$err" \
+	"1 cotenant-hook: container red: createRuntime: ledger: state directory $state_dir: belongs to user 0, who could plant entries: remove it, or give another with --state-dir" \
+	"root's state directory, readable"
+is "$(ls -A "$state_dir")" "" "nothing was written there"
+state red 1 "$bundle" | user_hook createRuntime
+is "$status" 0 "a process that is not the user's: on_unsupported degrade"
+state red 1 "$bundle" | user_hook poststop
