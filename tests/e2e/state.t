@@ -98,11 +98,11 @@ state red "$init" "$bundle" | hook createRuntime
 busybox sleep 60 </dev/null >/dev/null 2>&1 &
 other=$!
 state red "$other" "$bundle" |
-	refused "process: the id of another that lives" "$red: ledger: another container of this id runs (process $init): give \
+	refused "process: the id of another that lives" "${red%facts}ledger: another container of this id runs (process $init): give \
 this one another id, or the runtimes' hooks different state directories (--state-dir)" createRuntime
 write_policy '.on_error = "admit"'
 state red "$other" "$bundle" |
-	refused "process: the same under admit" "$red: ledger: another container of this id runs (process $init): give \
+	refused "process: the same under admit" "${red%facts}ledger: another container of this id runs (process $init): give \
 this one another id, or the runtimes' hooks different state directories (--state-dir)" createRuntime
 is "$(jq .pid "$state_dir/containers/red.json")" "$init" "process: the entry is still the first one's"
 kill "$other"
