@@ -105,7 +105,7 @@ $(O)/tests/unit/test_%: $(O)/tests/unit/test_%.o $(UNIT_SHARED) $(LIBSYS) $(LIBP
 	$(call say,LD,$@)
 	$(call link,) -lcmocka $(LIBS_full)
 
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -type f -name '*.d' 2>/dev/null)
 
 # ---- what a target needs on a bare Debian machine ----------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-int stage_poststart(struct hook *h, struct error *err)
+static int record_start(struct hook *h, struct error *err)
 {
 	cleanup_ledger struct ledger *ledger = NULL;
 	cleanup_entry struct entry *entry = NULL;
@@ -20,6 +20,14 @@ int stage_poststart(struct hook *h, struct error *err)
 	}
 	ledger_unlock(ledger);
 	return r == -ENOENT ? 0 : r; /* started while cotenant was not wired in: nothing was promised to it */
+}
+
+/* Runtimes stop a container whose poststart hook fails. It has all it was promised: what is lost is a note. */
+int stage_poststart(struct hook *h, struct error *err)
+{
+	if (record_start(h, err) < 0)
+		hook_say(h, error_text(err));
+	return 0;
 }
 
 int stage_poststop(struct hook *h, struct error *err)

@@ -19,7 +19,7 @@ enum entry_state {
 	ENTRY_INTENT,   /* written before acting: may be half applied, the hook may be dead */
 	ENTRY_DONE,     /* everything planned was read back from the kernel */
 	ENTRY_DEGRADED, /* started under "admit" or a degraded plan: `why` tells what is missing */
-	ENTRY_FAILED,   /* undone; kept only until poststop */
+	ENTRY_LEAVING,   /* its container ended; what it took from others is being given back, and then it is dropped */
 };
 const char *entry_state_name(enum entry_state s);
 
@@ -32,7 +32,7 @@ struct entry {
 	uint64_t actor_start_time;
 	enum entry_state state;
 	char *step;               /* the last step begun, or NULL */
-	char *why;                /* degraded, failed: one sentence */
+	char *why;                /* degraded: one sentence */
 	bool started;             /* poststart was seen */
 	char *old_cpus, *old_mems; /* cpuset before, for undoing; NULL: not written */
 	char *policy_digest;

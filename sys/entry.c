@@ -11,7 +11,7 @@ static const char *const state_names[] = {
     [ENTRY_INTENT] = "intent",
     [ENTRY_DONE] = "done",
     [ENTRY_DEGRADED] = "degraded",
-    [ENTRY_FAILED] = "failed",
+    [ENTRY_LEAVING] = "leaving",
 };
 
 const char *entry_state_name(enum entry_state s)

@@ -292,8 +292,8 @@ static int add_stale(struct occupancy *o, const char *id)
 
 static bool is_stale(const struct sys *s, const struct index_row *row, bool look)
 {
-	/* While its actor lives, an intent is that actor's to finish or undo. */
-	if (row->state == ENTRY_INTENT)
+	/* While its actor lives, an intent or a leave is that actor's to finish or undo. */
+	if (row->state == ENTRY_INTENT || row->state == ENTRY_LEAVING)
 		return row->actor <= 0 || !proc_alive(s, row->actor, row->actor_start_time);
 	return look && (row->pid <= 0 || !proc_alive(s, row->pid, row->start_time));
 }
@@ -322,7 +322,7 @@ static int read_rows(const struct sys *s, struct index *ix, bool all, struct occ
 		if (*at == '-')
 			continue;
 		r = *at == '+' ? line_parse(at + 1, newline, &cache, &o->arena, &row) : -EBADMSG;
-		if (r == 0 && row.state != ENTRY_FAILED)
+		if (r == 0 && row.state != ENTRY_LEAVING)
 			o->items[o->n++] = row.occupant;
 		if (r == 0 && s && is_stale(s, &row, all || (n >= ix->turn && n < ix->turn + LOOKS_PER_CALL)))
 			r = add_stale(o, row.occupant.id);

@@ -18,7 +18,7 @@ static const char state_letters[] = {
     [ENTRY_INTENT] = 'i',
     [ENTRY_DONE] = 'd',
     [ENTRY_DEGRADED] = 'g',
-    [ENTRY_FAILED] = 'f',
+    [ENTRY_LEAVING] = 'l',
 };
 static const char mechanism_letters[] = {
     [MECHANISM_NONE] = 'n',

@@ -46,33 +46,6 @@ int sys_put_adjusts(struct ledger *l, const struct plan_adjust *items, size_t n,
 	return 0;
 }
 
-/* Drops the entry and says what follows from that. Needs the lock. */
-static int drop_locked(struct ledger *l, const struct facts *facts, const struct entry *e, struct adjusts *adjusts,
-		       bool *restore_weights, struct error *err)
-{
-	const struct occupant *occupants;
-	const char *const *stale;
-	size_t n, n_stale;
-	int r = ledger_drop(l, e->id, err);
-
-	if (r < 0)
-		return r;
-	if (e->plan->mechanism != MECHANISM_CORES && !e->plan->exclusive && !e->plan->set_weights)
-		return 0;
-	r = ledger_occupancy(l, false, &occupants, &n, &stale, &n_stale, err);
-	if (r < 0)
-		return r;
-	*restore_weights = e->plan->set_weights;
-	for (size_t i = 0; i < n && *restore_weights; i++)
-		*restore_weights = !occupants[i].weights;
-	if (!facts)
-		return 0;
-	r = plan_neighbours(facts->topo, occupants, n, &adjusts->items, &adjusts->n);
-	if (r < 0)
-		return error_set(err, -r, "neighbours of container %s: %s", e->id, strerror(-r));
-	return sys_put_adjusts(l, adjusts->items, adjusts->n, err);
-}
-
 /* Under the lock, so that no container that relies on the weights is recorded between the look and the writing. */
 static int restore(struct sys *s, struct ledger *l, struct error *err)
 {
@@ -91,40 +64,122 @@ static int restore(struct sys *s, struct ledger *l, struct error *err)
  * one releases again; the other way round nobody would know of the anchor. Needs the group's lock, so that a container
  * that joins the group now waits and then finds no anchor on record.
  */
-static int end_anchor(struct sys *s, struct ledger *l, const char *group, struct error *err)
+static int end_anchor(struct sys *s, struct ledger *l, const struct entry *e, struct error *err)
 {
-	size_t members;
+	size_t members, own = e->state != ENTRY_LEAVING;
 	int r = ledger_lock(l, err);
 
 	if (r < 0)
 		return r;
-	r = ledger_members(l, group, &members, err);
+	r = ledger_members(l, e->group, &members, err);
 	ledger_unlock(l);
 	if (r < 0)
 		return r;
-	return members > 1 ? 0 : anchor_end(s, l, group, err);
+	return members > own ? 0 : anchor_end(s, l, e->group, err);
 }
 
-static int release_locked(struct sys *s, struct ledger *l, const struct facts *facts, const struct entry *e,
+/* A hook died while it gave CPUs back: which cgroups it had written nobody knows, so all that may differ are. */
+static int all_occupants(const struct occupant *occupants, size_t n, struct adjusts *ret)
+{
+	ret->items = calloc(n + 1, sizeof(*ret->items));
+	for (size_t i = 0; ret->items && i < n; i++) {
+		struct plan_adjust *a = &ret->items[ret->n];
+
+		a->id = strdup(occupants[i].id);
+		if (!a->id)
+			return -ENOMEM;
+		ret->n++;
+	}
+	return ret->items ? 0 : -ENOMEM;
+}
+
+/*
+ * The ledger's part of giving back: neighbours' new CPUs into their entries, the weights into sysfs. Fills `adjusts` with
+ * whom to sync. Needs the lock.
+ */
+static int give_back(struct sys *s, struct ledger *l, const struct facts *facts, const struct entry *e, bool again,
+		     struct adjusts *adjusts, struct error *err)
+{
+	const struct occupant *occupants;
+	const char *const *stale;
+	size_t n, n_stale;
+	bool restore_weights = e->plan->set_weights;
+	int first = 0, r = ledger_occupancy(l, false, &occupants, &n, &stale, &n_stale, err);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n && restore_weights; i++)
+		restore_weights = !occupants[i].weights;
+	if (restore_weights)
+		first = restore(s, l, err);
+	if (!facts)
+		return first;
+	r = plan_neighbours(facts->topo, occupants, n, &adjusts->items, &adjusts->n);
+	if (r == 0)
+		r = sys_put_adjusts(l, adjusts->items, adjusts->n, first < 0 ? NULL : err);
+	if (r == 0 && again) {
+		adjusts_done(adjusts);
+		*adjusts = (struct adjusts){ 0 };
+		r = all_occupants(occupants, n, adjusts);
+	}
+	return first < 0 ? first : r < 0 ? error_prefix(err, r, "neighbours of container %s", e->id) : 0;
+}
+
+/* Needs the lock. Others count on nothing that the entry holds from here on. */
+static int start_leaving(struct sys *s, struct ledger *l, struct entry *e, struct error *err)
+{
+	int r;
+
+	e->state = ENTRY_LEAVING;
+	e->actor = getpid();
+	r = proc_start_time(s, e->actor, &e->actor_start_time);
+	return r < 0 ? error_set(err, -r, "process %d (this one): %s", e->actor, strerror(-r)) : ledger_put(l, e, err);
+}
+
+/* Whether its end changes anything for others. */
+static bool owes(const struct entry *e)
+{
+	return e->state == ENTRY_LEAVING || e->plan->mechanism == MECHANISM_CORES || e->plan->exclusive ||
+	       e->plan->set_weights;
+}
+
+/* An entry that owes nothing is dropped at once, another marked as leaving. Needs the group's lock. */
+static int release_locked(struct sys *s, struct ledger *l, const struct facts *facts, struct entry *e,
 			  struct adjusts *adjusts, struct error *err)
 {
+	const bool again = e->state == ENTRY_LEAVING;
 	struct error found = { 0 };
-	bool restore_weights = false;
 	int first = 0, r;
 
-	keep_first(end_anchor(s, l, e->group, &found), &found, &first, err);
+	keep_first(end_anchor(s, l, e, &found), &found, &first, err);
 	sys_fault_point(s, "anchor ended");
 	r = ledger_lock(l, &found);
-	if (r < 0) {
-		keep_first(r, &found, &first, err);
-		return first;
+	if (r == 0) {
+		r = owes(e) ? start_leaving(s, l, e, &found) : ledger_drop(l, e->id, &found);
+		if (r == 0 && e->state == ENTRY_LEAVING)
+			r = give_back(s, l, facts, e, again, adjusts, &found);
+		ledger_unlock(l);
 	}
-	keep_first(drop_locked(l, facts, e, adjusts, &restore_weights, &found), &found, &first, err);
-	if (restore_weights)
-		keep_first(restore(s, l, &found), &found, &first, err);
-	ledger_unlock(l);
-	sys_fault_point(s, "dropped");
+	keep_first(r, &found, &first, err);
+	sys_fault_point(s, "leaving");
 	return first;
+}
+
+/* Unless the id is a new container's by now. */
+static int drop_left(struct ledger *l, const struct entry *left, struct error *err)
+{
+	cleanup_entry struct entry *now = NULL;
+	int r = ledger_lock(l, err);
+
+	if (r < 0)
+		return r;
+	r = ledger_get(l, left->id, &now, err);
+	if (r == -ENOENT)
+		r = 0;
+	else if (r == 0 && now->state == ENTRY_LEAVING && now->start_time == left->start_time)
+		r = ledger_drop(l, left->id, err);
+	ledger_unlock(l);
+	return r;
 }
 
 /* An entry that cannot be read: what the index may still say of it goes too. */
@@ -155,11 +210,17 @@ static int release(struct sys *s, struct ledger *l, const struct facts *facts, c
 		return r;
 	/* Another hook may have released it while this one waited, or the id may be a new container's by now. */
 	r = ledger_get(l, id, &again, NULL);
-	if (r == 0 && again->start_time == e->start_time && !(only_dead && proc_alive(s, e->pid, e->start_time)))
-		keep_first(release_locked(s, l, facts, e, &adjusts, &found), &found, &first, err);
+	if (r < 0 || again->start_time != e->start_time || (only_dead && proc_alive(s, e->pid, e->start_time))) {
+		ledger_unlock_group(l, e->group);
+		return 0;
+	}
+	keep_first(release_locked(s, l, facts, again, &adjusts, &found), &found, &first, err);
 	ledger_unlock_group(l, e->group);
 	for (size_t i = 0; facts && i < adjusts.n; i++)
 		keep_first(sys_sync_cpuset(s, l, &facts->cgroup, adjusts.items[i].id, &found), &found, &first, err);
+	sys_fault_point(s, "given back");
+	if (again->state == ENTRY_LEAVING)
+		keep_first(drop_left(l, again, &found), &found, &first, err);
 	return first;
 }
 

@@ -131,7 +131,7 @@ static void test_occupant_fields(void **state)
 	e->plan->mems = 3;
 	e->plan->memory_nodes = 2;
 	mask_set(&e->plan->wish, CPU_MAX - 1);
-	failed->state = ENTRY_FAILED;
+	failed->state = ENTRY_LEAVING;
 	assert_int_equal(ledger_put(l, e, NULL), 0);
 	assert_int_equal(ledger_put(l, failed, NULL), 0);
 	put(l, "plain", "g2", "");
@@ -283,7 +283,7 @@ static void test_stale(void **state)
 		if (i == 3)
 			e->start_time++; /* the number is somebody else's now */
 		if (i == 5)
-			e->state = ENTRY_FAILED;
+			e->state = ENTRY_LEAVING;
 		assert_int_equal(ledger_put(l, e, NULL), 0);
 	}
 	for (; calls < 6; calls++) {
