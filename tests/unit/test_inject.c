@@ -505,92 +505,6 @@ static void test_already_traced(void **state)
 	sys_done(&s);
 }
 
-static void vfork_body(struct tracee *t)
-{
-	t->shared->slot[0].tid = t->pid;
-	if (vfork() == 0) {
-		while (!t->shared->go)
-			;
-		_exit(0);
-	}
-	t->shared->slot[0].done = 1;
-	while (t->shared->go != 2)
-		;
-}
-
-/* A parent in vfork(2) waits killably and does not stop for a tracer: the deadline must end the wait. */
-static void test_deadline(void **state)
-{
-	struct sys s = real_sys(100);
-	cleanup_error struct error err = { 0 };
-	struct tracee t;
-	struct held *h = NULL;
-
-	(void) state;
-	tracee_start(&t, vfork_body);
-	for (int i = 0; thread_state(t.pid, t.pid) != 'D'; i++) {
-		assert_true(i < TRACEE_PATIENCE);
-		short_pause();
-	}
-	assert_int_equal(held_open(&s, t.pid, &h, &err), -ETIMEDOUT);
-	assert_non_null(strstr(error_text(&err), "did not stop"));
-	t.shared->go = 1;
-	tracee_end(&t);
-	sys_done(&s);
-}
-
-/* Far return into the 32-bit code segment (arch/x86/include/asm/segment.h: __USER32_CS), to a loop there. */
-static void compat_body(struct tracee *t)
-{
-	unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
-				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
-
-	code[0] = 0xeb; /* jmp . */
-	code[1] = 0xfe;
-	t->shared->slot[0].tid = t->pid;
-	__asm__ volatile("pushq $0x23\n\tpushq %0\n\tlretq" : : "r"(code) : "memory");
-}
-
-static void test_compat_process(void **state)
-{
-	struct sys s = real_sys(60000);
-	cleanup_error struct error err = { 0 };
-	struct tracee t;
-	struct held *h = NULL;
-
-	(void) state;
-	if (!has_int80()) {
-		print_message("needs CONFIG_IA32_EMULATION\n");
-		sys_done(&s);
-		skip();
-	}
-	tracee_start(&t, compat_body);
-	wait_for(&t.shared->slot[0].tid, 1);
-	for (int i = 0; i < 20; i++)
-		short_pause();
-	assert_int_equal(held_open(&s, t.pid, &h, &err), -ENOTSUP);
-	assert_non_null(strstr(error_text(&err), "32-bit"));
-	tracee_end(&t);
-	sys_done(&s);
-}
-
-static void test_gone_and_foreign(void **state)
-{
-	struct sys s = real_sys(60000), foreign;
-	struct held *h = NULL;
-	pid_t pid = fork();
-
-	(void) state;
-	if (pid == 0)
-		_exit(0);
-	waitpid(pid, NULL, 0);
-	assert_int_equal(held_open(&s, pid, &h, NULL), -ESRCH);
-	assert_int_equal(sys_open("/tmp", &foreign, NULL), 0);
-	assert_int_equal(held_open(&foreign, getpid(), &h, NULL), -EROFS);
-	sys_done(&foreign);
-	sys_done(&s);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -603,9 +517,6 @@ int main(void)
 		cmocka_unit_test(test_killed_while_held),
 		cmocka_unit_test(test_thread_storm),
 		cmocka_unit_test(test_already_traced),
-		cmocka_unit_test(test_deadline),
-		cmocka_unit_test(test_compat_process),
-		cmocka_unit_test(test_gone_and_foreign),
 	};
 
 	return cmocka_run_group_tests_name("inject", tests, NULL, NULL);
