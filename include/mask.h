@@ -55,6 +55,13 @@ int nodemask_parse(const char *list, nodemask *ret_nodes) must_check;
 char *mask_format(const struct mask *m) must_check;
 char *nodemask_format(nodemask nodes) must_check;
 
-#define NODEMASK_FOR_EACH(node, nodes)                                                   \
-	for (unsigned node = 0; node < NODE_MAX; node++)                                 \
-		if ((nodes) >> node & 1)
+/* The lowest node >= from, or NODE_MAX when there is none. */
+static inline unsigned nodemask_next(nodemask nodes, unsigned from)
+{
+	nodes = from < NODE_MAX ? nodes >> from << from : 0;
+	return nodes ? (unsigned) __builtin_ctzll(nodes) : NODE_MAX;
+}
+
+#define NODEMASK_FOR_EACH(node, nodes)                                         \
+	for (unsigned node = nodemask_next((nodes), 0); node < NODE_MAX;       \
+	     node = nodemask_next((nodes), node + 1))

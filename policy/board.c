@@ -117,13 +117,20 @@ static void add_up(struct board *b, struct tally *tally, const struct occupant *
 		}
 	}
 	if (o->mems) {
-		unsigned nodes = 0;
+		unsigned nodes = (unsigned) __builtin_popcountll(o->mems);
 
-		NODEMASK_FOR_EACH(node, o->mems)
-			nodes++;
 		NODEMASK_FOR_EACH(node, o->mems)
 			b->memory_used[node] += o->memory / nodes;
 	}
+}
+
+static unsigned weight_of_set(const struct board *b, const struct mask *cpus)
+{
+	unsigned weight = 0;
+
+	for (size_t i = 0; i < b->words; i++)
+		weight += (unsigned) __builtin_popcountll(cpus->w[i]);
+	return weight;
 }
 
 static int count_occupants(struct board *b)
@@ -134,7 +141,7 @@ static int count_occupants(struct board *b)
 		return -ENOMEM;
 	for (size_t i = 0; i < b->facts->n_occupants; i++) {
 		const struct occupant *o = &b->facts->occupants[i];
-		unsigned cpus = mask_weight(o->cpus);
+		unsigned cpus = weight_of_set(b, o->cpus);
 
 		if (!cpus || str_eq(o->id, b->facts->id))
 			continue;

@@ -1,8 +1,9 @@
 /*
  * rounds N NAME COMMAND ARG… [-- NAME COMMAND ARG…]…
  *
- * Runs the commands in turn, N times each, and prints the median wall time of each in microseconds. In turn, so that
- * whatever else the machine does falls on all of them alike.
+ * Runs the commands in turn, N times each, and prints for each the median wall time in microseconds and the median of
+ * what it took more than the first command did in the same round. In turn, so that whatever else the machine does falls
+ * on all of them alike.
  */
 #include <spawn.h>
 #include <stdint.h>
@@ -46,12 +47,19 @@ static int64_t run(const struct command *c)
 	return now_us() - start;
 }
 
+static int64_t median(int64_t *values, int n)
+{
+	qsort(values, (size_t) n, sizeof(*values), by_value);
+	return values[n / 2];
+}
+
 int main(int argc, char **argv)
 {
 	int rounds = argc > 3 ? atoi(argv[1]) : 0, n = 0;
 	struct command *commands = calloc((size_t) argc, sizeof(*commands));
+	int64_t *differences = calloc((size_t) (rounds > 0 ? rounds : 1), sizeof(*differences));
 
-	if (rounds < 1 || !commands) {
+	if (rounds < 1 || !commands || !differences) {
 		fputs("usage: rounds N NAME COMMAND ARG… [-- NAME COMMAND ARG…]…\n", stderr);
 		return 2;
 	}
@@ -69,11 +77,16 @@ int main(int argc, char **argv)
 	for (int round = 0; round < rounds; round++)
 		for (int i = 0; i < n; i++)
 			commands[i].times[round] = run(&commands[i]);
-	for (int i = 0; i < n; i++) {
-		qsort(commands[i].times, (size_t) rounds, sizeof(int64_t), by_value);
-		printf("%s %ld\n", commands[i].name, (long) commands[i].times[rounds / 2]);
+	for (int i = n - 1; i >= 0; i--) { /* the first one's times are needed to the last */
+		int64_t more;
+
+		for (int round = 0; round < rounds; round++)
+			differences[round] = commands[i].times[round] - commands[0].times[round];
+		more = median(differences, rounds);
+		printf("%s %ld %ld\n", commands[i].name, (long) median(commands[i].times, rounds), (long) more);
 		free(commands[i].times);
 	}
+	free(differences);
 	free(commands);
 	return 0;
 }

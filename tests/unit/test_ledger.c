@@ -282,21 +282,26 @@ static void test_stale(void **state)
 			e->pid = gone;
 		if (i == 3)
 			e->start_time++; /* the number is somebody else's now */
-		if (i == 5)
-			e->state = ENTRY_LEAVING;
+		if (i == 5 || i == 6) {
+			e->state = ENTRY_LEAVING; /* no occupant any more */
+			e->actor = e->pid;
+			e->actor_start_time = e->start_time;
+		}
+		if (i == 6)
+			e->actor = gone; /* and nobody finishes giving back what it had */
 		assert_int_equal(ledger_put(l, e, NULL), 0);
 	}
 	for (; calls < 6; calls++) {
 		v = look(l, false);
-		assert_int_equal(v.n, 21);
-		assert_true(is_stale(&v, "intent"));
-		assert_true(v.n_stale <= 2);
+		assert_int_equal(v.n, 20);
+		assert_true(is_stale(&v, "intent") && is_stale(&v, "c6") && !is_stale(&v, "c5"));
+		assert_true(v.n_stale <= 3);
 		seen += is_stale(&v, "c17") + is_stale(&v, "c3");
 	}
 	assert_int_equal(seen, 2);
 	v = look(l, true);
-	assert_int_equal(v.n_stale, 3);
-	assert_true(is_stale(&v, "intent") && is_stale(&v, "c17") && is_stale(&v, "c3"));
+	assert_int_equal(v.n_stale, 4);
+	assert_true(is_stale(&v, "intent") && is_stale(&v, "c6") && is_stale(&v, "c17") && is_stale(&v, "c3"));
 }
 
 /* ---- damage ---- */
