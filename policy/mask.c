@@ -163,9 +163,16 @@ int nodemask_parse(const char *list, nodemask *ret_nodes)
 	return 0;
 }
 
-static bool bit(const uint64_t *words, unsigned end, unsigned id)
+/* The first id >= from that is a member (or, with `member` false, is none), or `end`. */
+static unsigned find_next(const uint64_t *words, unsigned end, unsigned from, bool member)
 {
-	return id < end && (words[id / 64] >> (id % 64) & 1);
+	for (; from < end; from = (from / 64 + 1) * 64) {
+		uint64_t word = (member ? words[from / 64] : ~words[from / 64]) >> (from % 64);
+
+		if (word)
+			return from + (unsigned) __builtin_ctzll(word);
+	}
+	return end;
 }
 
 /* Writes the list into out (size bytes, may be 0) and returns the length it has or would have, as snprintf() does. */
@@ -173,19 +180,17 @@ static size_t format_list(const uint64_t *words, unsigned end, char *out, size_t
 {
 	size_t len = 0;
 
-	for (unsigned id = 0; id < end; id++) {
-		unsigned first = id;
+	for (unsigned first = find_next(words, end, 0, true), last; first < end;
+	     first = find_next(words, end, last + 1, true)) {
+		char *at = size ? out + len : NULL;
+		size_t left = size ? size - len : 0;
 		int n;
 
-		if (!bit(words, end, id))
-			continue;
-		while (bit(words, end, id + 1))
-			id++;
-		if (id > first)
-			n = snprintf(size ? out + len : NULL, size ? size - len : 0, "%s%u-%u", len ? "," : "", first,
-				     id);
+		last = find_next(words, end, first, false) - 1;
+		if (last > first)
+			n = snprintf(at, left, "%s%u-%u", len ? "," : "", first, last);
 		else
-			n = snprintf(size ? out + len : NULL, size ? size - len : 0, "%s%u", len ? "," : "", first);
+			n = snprintf(at, left, "%s%u", len ? "," : "", first);
 		len += (size_t) n;
 	}
 	return len;

@@ -17,6 +17,7 @@ work=/tmp/cotenant
 state=$work/state
 policy=$work/policy.json
 keeper=
+runtime_options=
 # Real machines have 2 s; the guest is emulated, and no test is about how fast it is.
 hook_options="--timeout 50"
 wait_s=120
@@ -49,6 +50,7 @@ hook_entry() { # STAGE [OPTION]...
 }
 
 # The jq edit that wires the three stages.
+# shellcheck disable=SC2120 # most have no options
 wired() { # [OPTION of createRuntime]...
 	printf '.hooks = {createRuntime: %s, poststart: %s, poststop: %s}' \
 		"$(hook_entry createRuntime "$@")" "$(hook_entry poststart)" "$(hook_entry poststop)"
@@ -67,6 +69,7 @@ bundle() { # ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
 			return 1
 	fi
 	rm -f "$work/$bundle_id.hooks"
+	# shellcheck disable=SC2119
 	make_bundle "$work/$bundle_id" "$bundle_id" '' ".process.args = [\"entry\"$bundle_args]" \
 		".annotations = {\"org.example.class\": \"$bundle_class\", \"org.example.tenant\": \"$bundle_tenant\"}" \
 		".annotations.\"run.oci.hooks.stderr\" = \"$work/$bundle_id.hooks\"" \
@@ -78,7 +81,8 @@ launch() { # RUNTIME ID [OPTION of run]...
 	launch_runtime=$1 launch_id=$2
 	shift 2
 	echo "$launch_runtime $launch_id" >>"$work/started"
-	"$launch_runtime" run --detach "$@" -b "$work/$launch_id" "$launch_id" >"$work/$launch_id.log" 2>&1 </dev/null
+	# shellcheck disable=SC2086 # options, or none
+	"$launch_runtime" $runtime_options run --detach "$@" -b "$work/$launch_id" "$launch_id" >"$work/$launch_id.log" 2>&1 </dev/null
 }
 
 # runc passes a hook's words on as one quoted line.
@@ -119,7 +123,8 @@ refused() { # WHAT ERE RUNTIME ID CLASS TENANT "ENTRY-ARGS" [JQ-EDIT]...
 }
 
 stop() { # RUNTIME ID
-	"$1" delete --force "$2" >"$work/$2.stop.log" 2>&1
+	# shellcheck disable=SC2086
+	"$1" $runtime_options delete --force "$2" >"$work/$2.stop.log" 2>&1
 	stop_status=$?
 	umount "$work/$2/rootfs" 2>/dev/null || :
 	rm -rf "${work:?}/$2"
@@ -137,13 +142,16 @@ stop_all() { # WHAT
 
 # A runtime may report a container as gone a little before its cgroup is.
 nothing_left() { # WHAT
+	# shellcheck disable=SC2016 # evaluated later
 	wait_for '[ -z "$(leftovers)" ]' 30 || :
 	is "$(leftovers)" "" "$1: nothing is left behind: no anchor, no ledger entry, no cgroup, no saved weights"
 }
 
 leftovers() {
 	anchors
+	# shellcheck disable=SC2012 # names that we chose
 	ls "$state/containers" 2>/dev/null | sed 's/^/ledger: /'
+	# shellcheck disable=SC2012
 	ls "$state/groups" 2>/dev/null | sed 's/^/group: /'
 	ls "$state/weights.json" 2>/dev/null
 	# A runtime gives up on a busy cgroup after a few tries. That it can be removed now proves that it is empty.
@@ -229,4 +237,26 @@ runtimes() {
 			skip "no $runtime_name" "$runtime_name" >&2
 		fi
 	done
+}
+
+# ---- all of it in one container ----
+
+# All that cotenant gives, in one container, seen from inside and outside.
+everything_holds() { # WHAT ID TENANT
+	holds_pid=$(pid_of "$2")
+	is "$(entry_of "$2" .state)" "done" "$1: $2 is done in the ledger"
+	is "$(cookies_of "$holds_pid")" "$(cookies_of "$(anchor_of "$3")")" "$1: $2 carries its anchor's cookie"
+	is "$(said "$2" first)" "$(cookies_of "$(anchor_of "$3")")" "$1: and reads it from inside"
+	like "$(said "$2" first)" '^0x.*[1-9a-f]' "$1: it is not 0"
+	is "$(effective "$holds_pid" cpus)" "$(entry_of "$2" .plan.cpus)" "$1: effective CPUs are the planned ones"
+	is "$(effective "$holds_pid" mems)" "$(entry_of "$2" .plan.mems)" "$1: effective nodes are the planned ones"
+	is "$(said "$2" policy)" "weighted interleave=static:$(entry_of "$2" .plan.memory_nodes)" "$1: the memory policy is set"
+	is "$(said "$2" "try create")" EPERM "$1: the guard holds"
+}
+
+test_everything() { # WHAT RUNTIME TENANT [JQ-EDIT]...
+	everything_what=$1 everything_runtime=$2 everything_tenant=$3
+	shift 3
+	started "$everything_what" "$everything_runtime" x everything "$everything_tenant" "try touch=4" "$@" || return
+	everything_holds "$everything_what" x "$everything_tenant"
 }

@@ -10,6 +10,7 @@ is "$("$probe" core-get)" 0x0 "cookie: this shell has none to begin with"
 for runtime in $(runtimes); do
 	on="cookie $runtime"
 	# What the hook's parent is, seen from the hook's own place: a shell that runs it and then looks at itself.
+	# shellcheck disable=SC2016 # that shell's own
 	watch="$(printf '.hooks.createRuntime = [{path: "/bin/sh", args: ["sh", "-c", "%s createRuntime --policy %s --state-dir %s %s; r=$?; %s cookies $$ $PPID >%s/hook-cookies; exit $r"]}]' \
 		"$hook" "$policy" "$state" "$hook_options" "$probe" "$work")"
 	started "$on" "$runtime" red1 cookie red "threads=8" "$watch" || continue
