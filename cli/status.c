@@ -52,7 +52,24 @@ static const char *state_cell(const struct entry *e, const struct observed *o)
 	return entry_state_name(e->state);
 }
 
-static void fill(struct row *row, const struct entry *e, const struct observed *o)
+/* One container alone: all that decided its place, a sentence a line. */
+static char *all_reasons(const struct entry *e)
+{
+	char *note = NULL;
+
+	for (size_t i = 0; i < e->plan->n_reasons; i++) {
+		cleanup_free char *reason = printable(e->plan->reasons[i], strlen(e->plan->reasons[i]), 400);
+		char *more = NULL;
+
+		if (!reason || asprintf(&more, "%s\n  %s", note ? note : "", reason) < 0)
+			continue;
+		free(note);
+		note = more;
+	}
+	return note;
+}
+
+static void fill(struct row *row, const struct entry *e, const struct observed *o, bool alone)
 {
 	row->cell[0] = text(e->id);
 	row->cell[1] = text(e->tenant);
@@ -63,7 +80,9 @@ static void fill(struct row *row, const struct entry *e, const struct observed *
 	row->cell[6] = o->has_cpuset ? nodemask_format(o->mems) : strdup("-");
 	row->cell[7] = text(o->memory_policy ? o->memory_policy : "-");
 	row->cell[8] = cookie_cell(e, o);
-	if (e->why)
+	if (alone)
+		row->note = all_reasons(e);
+	else if (e->why)
 		row->note = printable(e->why, strlen(e->why), 400);
 }
 
@@ -87,7 +106,7 @@ static void print_table(const struct table *t)
 			       t->rows[i].cell[c] ? t->rows[i].cell[c] : "?", c + 1 < COLUMNS ? "  " : "\n");
 	for (size_t i = 0; i < t->n; i++)
 		if (t->rows[i].note)
-			printf("%s: %s\n", t->rows[i].cell[0], t->rows[i].note);
+			printf("%s:%s%s\n", t->rows[i].cell[0], *t->rows[i].note == '\n' ? "" : " ", t->rows[i].note);
 }
 
 static int collect(struct sys *s, const struct cli_options *o, const char *only, struct table *t, struct error *err)
@@ -110,7 +129,7 @@ static int collect(struct sys *s, const struct cli_options *o, const char *only,
 		if ((only && !str_eq(only, ids[i])) || ledger_get(ledger, ids[i], &e, NULL) < 0 ||
 		    sys_observe(s, ledger, &facts.cgroup, e, &seen, NULL) < 0)
 			continue;
-		fill(&t->rows[t->n++], e, &seen);
+		fill(&t->rows[t->n++], e, &seen, only != NULL);
 		observed_done(&seen);
 	}
 	ledger_ids_free(ids, n);
