@@ -1,0 +1,11 @@
+#!/bin/sh
+# The unit tests that need a kernel with core scheduling.
+. tests/vm/lib.sh
+
+for name in test_anchor test_proc test_guard test_mempolicy; do
+	out=$(CMOCKA_MESSAGE_OUTPUT=TAP build/tests/unit/$name 2>&1)
+	is "$?" 0 "unit $name: ends well"
+	like "$out" "^ok " "unit $name: ran"
+	unlike "$out" "^not ok|SKIP" "unit $name: nothing failed, nothing was left out"
+done
+finish
