@@ -1,0 +1,121 @@
+#!/bin/sh
+# Guest script: containers and machines of odd shapes.
+#
+#   t-shapes.sh v2 | v1 | hybrid      what lies on /sys/fs/cgroup
+set -u
+# shellcheck source=tests/vm/cotenant.sh
+. tests/vm/cotenant.sh
+cgroup=${1-v2}
+write_policy
+
+case $cgroup in
+hybrid) runtimes=runc ;; # crun refuses it
+*) runtimes=$(runtimes) ;;
+esac
+like "$("$build/cotenant" --state-dir "$state" support 2>&1)" "^cpusets: cgroup v$([ "$cgroup" = v2 ] && echo 2 || echo 1)\\." \
+	"shapes $cgroup: support says which cpusets there are"
+
+for runtime in $runtimes; do
+	on="shapes $cgroup $runtime"
+	test_everything "$on plain" "$runtime" plain
+	like "$(cat "/proc/$(anchor_of plain)/cgroup")" . "$on plain: the anchor's cgroups can be read"
+	is "$(sed 's/^[^:]*:[^:]*://' "/proc/$(anchor_of plain)/cgroup" | sort -u | tr '\n' ' ')" \
+		"$(case $cgroup in v2) echo '/cotenant-anchors ' ;; v1) echo '/ ' ;; hybrid) echo '/ /cotenant-anchors ' ;; esac)" \
+		"$on plain: the anchor lives in no container's cgroup, in any hierarchy"
+	stop_all "$on plain"
+
+	[ "$cgroup" = v2 ] || continue
+	test_everything "$on user namespace" "$runtime" userns \
+		'.linux.uidMappings = [{containerID: 0, hostID: 100000, size: 65536}] | .linux.gidMappings = .linux.uidMappings
+			| .linux.namespaces += [{type: "user"}]'
+	is "$(awk '/^Uid/ { print $2 }' "/proc/$(pid_of x)/status" 2>&1)" 100000 "$on user namespace: it is one"
+	stop_all "$on user namespace"
+
+	test_everything "$on host pids" "$runtime" hostpid '.linux.namespaces |= map(select(.type != "pid"))'
+	is "$(readlink "/proc/$(pid_of x)/ns/pid")" "$(readlink /proc/self/ns/pid)" "$on host pids: it sees the host's processes"
+	# Not even without a guard can it take another tenant's cookie, whose anchor it sees.
+	if started "$on host pids thief" "$runtime" thief unguarded thief "try steal=$(anchor_of hostpid)" \
+		'.linux.namespaces |= map(select(.type != "pid"))'; then
+		is "$(said thief "try create")" ok "$on host pids thief: no guard is in its way"
+		is "$(said thief steal)" EPERM "$on host pids thief: it cannot take the other tenant's cookie from its anchor"
+		is "$(said thief first)" "$(cookies_of "$(anchor_of thief)")" "$on host pids thief: it began with its own"
+	fi
+	stop_all "$on host pids"
+
+	test_everything "$on scope path" "$runtime" scope '.linux.cgroupsPath = "/system.slice/cotenant-x.scope"'
+	is "$(entry_of x .cgroup)" /system.slice/cotenant-x.scope "$on scope path: the ledger has the cgroup"
+	stop_all "$on scope path"
+done
+
+# ---- no place for the ledger ----
+
+if [ "$cgroup" = v2 ]; then
+	mkdir -p /tmp/ro && mount -t tmpfs -o ro ro /tmp/ro
+	for runtime in $runtimes; do
+		on="shapes no state directory $runtime"
+		state=/tmp/ro/cotenant
+		write_policy
+		refused "$on" "ledger: state directory /tmp/ro/cotenant: cannot be created: Read-only file system" "$runtime" r cookie red ""
+		stop "$runtime" r >/dev/null 2>&1
+		write_policy '.on_error = "admit"'
+		if started "$on, on_error admit" "$runtime" r cookie red ""; then
+			like "$(log r)" "started all the same, without protection \\(on_error: admit\\)" "$on, on_error admit: and it is said"
+			is "$(said r first)" 0x0 "$on, on_error admit: without a cookie"
+			stop "$runtime" r
+		fi
+	done
+	state=$work/state
+	write_policy
+
+	# ptrace(2) taken away from everybody: memory policy and guard cannot be had, and that is said.
+	yama=/proc/sys/kernel/yama/ptrace_scope
+	if [ -e $yama ]; then
+		on="shapes no ptrace"
+		echo 3 >$yama
+		refused "$on" 'guard: thread [0-9]+ of process [0-9]+ cannot be held by ptrace\(2\): Operation not permitted: cotenant needs CAP_SYS_PTRACE in the process.s user namespace, and kernel.yama.ptrace_scope below 3' \
+			runc r cookie red ""
+		if started "$on, on_error admit" runc r admit red "try"; then
+			is "$(entry_of r .state)" degraded "$on, on_error admit: it is degraded"
+			like "$(entry_of r .why)" "guard: not applied" "$on, on_error admit: for want of the guard"
+			is "$(said r first)" "$(cookies_of "$(anchor_of red)")" "$on, on_error admit: it has the cookie all the same"
+			is "$(said r "try create")" ok "$on, on_error admit: and no guard, as was said"
+		fi
+		stop_all "$on"
+	else
+		skip "no Yama in this kernel" "shapes no ptrace"
+	fi
+fi
+
+# ---- below rootless podman: runtime and hook are root of a user namespace ----
+
+if [ "$cgroup" = v2 ] && command -v crun >/dev/null; then
+	on="shapes rootless"
+	home=/tmp/rootless
+	mkdir -p $home/bundle $home/run
+	cp -a "$bundle_base/rootfs" $home/bundle/rootfs
+	cp "$policy" $home/policy.json
+	# shellcheck disable=SC2016
+	jq '.process.terminal = false | .process.args = ["entry", "try", "touch=4"] | .root.readonly = false
+		| del(.linux.resources) | .linux.cgroupsPath = "" | .hostname = "rootless"
+		| .annotations = {"org.example.class": "degrade", "org.example.tenant": "rootless", "run.oci.hooks.stderr": "/tmp/rootless/hooks"}
+		| .mounts |= map(select(.type != "cgroup") | if .type == "devpts" then .options -= ["gid=5"] else . end)
+		| .hooks.createRuntime = '"$(hook_entry createRuntime | sed "s|$policy|$home/policy.json|; s|$state|$home/state|")" \
+		"$bundle_base/config.json" >$home/bundle/config.json
+	chown -R 1000:1000 $home
+	cat >$home/go <<GO
+mount -t proc proc /proc
+crun --root $home/run --cgroup-manager=disabled run --detach -b $home/bundle rootless
+GO
+	# Not the shell's own applets of these names.
+	/usr/bin/setpriv --reuid 1000 --regid 1000 --clear-groups /usr/bin/unshare --user --map-root-user --mount --pid --fork \
+		--kill-child sh -c ". $home/go; s=\$?; echo \$s >$home/status; sleep 1000" >$home/log 2>&1 </dev/null &
+	rootless=$!
+	wait_for "[ -e $home/status ]" $wait_s
+	is "$(cat $home/status 2>&1)" 0 "$on: the container starts"
+	wait_for "[ -e $home/bundle/rootfs/tmp/report ]" 30
+	diag "$(cat $home/log $home/hooks 2>/dev/null)"
+	diag "$(cat $home/bundle/rootfs/tmp/report 2>&1)"
+	diag "$(cat $home/state/containers/rootless.json 2>&1)"
+	kill $rootless
+fi
+finish

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Guest script: the systemd cgroup driver, with a real systemd. Needs `tests/vm/run --rootfs DIR --systemd`
+# (tests/vm/systemd-root makes DIR).
+set -u
+# shellcheck source=tests/vm/cotenant.sh
+. tests/vm/cotenant.sh
+write_policy
+# shellcheck disable=SC2034 # of launch and stop
+runtime_options=--systemd-cgroup
+
+ok "systemd: it is process 1" [ "$(cat /proc/1/comm)" = systemd ]
+for runtime in $(runtimes); do
+	on="systemd $runtime"
+	test_everything "$on" "$runtime" red '.linux.cgroupsPath = "system.slice:cotenant:x"'
+	unit=cotenant-x.scope
+	is "$(systemctl is-active $unit)" active "$on: the container is a unit"
+	like "$(entry_of x .cgroup)" "^/system.slice/$unit" "$on: the ledger has its cgroup"
+	like "$(cat "/proc/$(anchor_of red)/cgroup")" '^0::/cotenant-anchors$' "$on: the anchor is in none of systemd's units"
+
+	# README.md, Limits: the cpuset is written to the cgroup and not to the unit.
+	before=$(effective "$(pid_of x)" cpus)
+	systemctl daemon-reload
+	diag "effective CPUs: $before before daemon-reload, $(effective "$(pid_of x)" cpus) after; AllowedCPUs of the unit: $(systemctl show -P AllowedCPUs $unit)"
+	is "$(cookies_of "$(pid_of x)")" "$(cookies_of "$(anchor_of red)")" "$on: after daemon-reload the cookie is the same"
+	started "$on: another container" "$runtime" y cookie blue "" '.linux.cgroupsPath = "system.slice:cotenant:y"' &&
+		is "$(said y first)" "$(cookies_of "$(anchor_of blue)")" "$on: another container has its cookie"
+
+	# Ended behind the runtime's back, as an operator may.
+	systemctl stop cotenant-y.scope
+	ok "$on: systemctl stop ends the container" wait_for "[ ! -d /proc/$(pid_of y) ]" 60
+	stop_all "$on"
+	isnt "$(systemctl is-active $unit)" active "$on: the unit is gone"
+done
+finish
