@@ -1,5 +1,5 @@
 #!/bin/bash
-# shellcheck disable=SC2013,SC2016,SC2119 # programs of jq and templates in single quotes; words without spaces
+# shellcheck disable=SC2013,SC2016,SC2119,SC2217 # programs of jq and templates in single quotes; words without spaces
 # Bad container state and bad bundles: refused with exactly one line, and nothing changed.
 . tests/e2e/lib.bash
 init_start "bad container states" || exit 0

@@ -17,10 +17,10 @@ for runtime in $(runtimes); do
 	like "$(entry_of x .cgroup)" "^/system.slice/$unit" "$on: the ledger has its cgroup"
 	like "$(cat "/proc/$(anchor_of red)/cgroup")" '^0::/cotenant-anchors$' "$on: the anchor is in none of systemd's units"
 
-	# README.md, Limits: the cpuset is written to the cgroup and not to the unit.
-	before=$(effective "$(pid_of x)" cpus)
+	# The cpuset is written to the cgroup and not to the unit, which then names no CPUs that could be put back.
 	systemctl daemon-reload
-	diag "effective CPUs: $before before daemon-reload, $(effective "$(pid_of x)" cpus) after; AllowedCPUs of the unit: $(systemctl show -P AllowedCPUs $unit)"
+	is "$(systemctl show -P AllowedCPUs $unit)" "" "$on: the unit names no CPUs"
+	is "$(effective "$(pid_of x)" cpus)" "$(entry_of x .plan.cpus)" "$on: after daemon-reload the CPUs are the same"
 	is "$(cookies_of "$(pid_of x)")" "$(cookies_of "$(anchor_of red)")" "$on: after daemon-reload the cookie is the same"
 	started "$on: another container" "$runtime" y cookie blue "" '.linux.cgroupsPath = "system.slice:cotenant:y"' &&
 		is "$(said y first)" "$(cookies_of "$(anchor_of blue)")" "$on: another container has its cookie"
