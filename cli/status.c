@@ -55,7 +55,7 @@ static const char *state_cell(const struct entry *e, const struct observed *o)
 /* One container alone: all that decided its place, a sentence a line. */
 static char *all_reasons(const struct entry *e)
 {
-	char *note = NULL;
+	char *note = e->why ? printable(e->why, strlen(e->why), 400) : NULL;
 
 	for (size_t i = 0; i < e->plan->n_reasons; i++) {
 		cleanup_free char *reason = printable(e->plan->reasons[i], strlen(e->plan->reasons[i]), 400);

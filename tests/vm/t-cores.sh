@@ -103,6 +103,7 @@ for runtime in $(runtimes); do
 	nocoresched)
 		unsupported no-kernel-option
 		test_cores "$on fallback" "$runtime" fallback plain
+		on="cores $variant $runtime"
 		refused "$on refuse" 'placement: container r: class "cookie" wants a core-scheduling cookie: this kernel is built without core scheduling \(no-kernel-option\); boot a kernel with CONFIG_SCHED_CORE=y, or set isolation.on_unsupported to cores or degrade' \
 			"$runtime" r cookie red ""
 		refused "$on admit does not override refuse" "placement: container r: class \"admit\" wants a core-scheduling cookie" \
@@ -111,7 +112,7 @@ for runtime in $(runtimes); do
 			is "$(entry_of d .state)" degraded "$on degrade: marked degraded"
 			is "$(entry_of d .plan.mechanism)" none "$on degrade: no mechanism"
 			like "$(entry_of d .why)" "not isolated: this kernel is built without core scheduling" "$on degrade: with the reason"
-			like "$("$build/cotenant" --state-dir "$state" status d)" "^d: not isolated: this kernel is built" \
+			like "$("$build/cotenant" --state-dir "$state" status d)" "^  not isolated: this kernel is built" \
 				"$on degrade: which status shows"
 			is "$(said d first)" EINVAL "$on degrade: there is no cookie"
 		fi

@@ -59,7 +59,8 @@ if [ "$cgroup" = v2 ]; then
 		stop "$runtime" r >/dev/null 2>&1
 		write_policy '.on_error = "admit"'
 		if started "$on, on_error admit" "$runtime" r cookie red ""; then
-			like "$(log r)" "started all the same, without protection \\(on_error: admit\\)" "$on, on_error admit: and it is said"
+			# runc shows what a hook wrote only when it failed.
+			[ "$runtime" = runc ] || like "$(log r)" "started all the same, without protection \\(on_error: admit\\)" "$on, on_error admit: and it is said"
 			is "$(said r first)" 0x0 "$on, on_error admit: without a cookie"
 			stop "$runtime" r
 		fi
@@ -82,7 +83,7 @@ if [ "$cgroup" = v2 ]; then
 		fi
 		stop_all "$on"
 	else
-		skip "no Yama in this kernel" "shapes no ptrace"
+		diag "this kernel has no Yama: the hook without ptrace(2) is not tried here"
 	fi
 fi
 
