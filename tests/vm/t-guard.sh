@@ -9,8 +9,18 @@ can() { # WHAT ID RESULT CALL...
 	can_what=$1 can_id=$2 can_result=$3
 	shift 3
 	for can_call; do
+		case "$closed" in *" ${can_call##*-} "*) continue ;; esac
 		is "$(said "$can_id" "try $can_call")" "$can_result" "$can_what: $can_call: $can_result"
 	done
+}
+
+# Doors that the kernel itself does not have: 32-bit calls end in SIGSEGV there, x32 ones in ENOSYS.
+closed=
+look_at_doors() { # ID of a container without a guard
+	closed=
+	[ "$(said "$1" "try get-i386")" != signal-11 ] || closed=" i386 "
+	[ "$(said "$1" "try create-x32")" != ENOSYS ] || closed="$closed x32 "
+	[ -z "$closed" ] || diag "this kernel has no$closed calls: the unit tests try them on the host"
 }
 
 cookie_calls="create create-high-option create-high-command create-i386 create-x32 share-from share-to"
@@ -21,6 +31,7 @@ for runtime in $(runtimes); do
 	# shellcheck disable=SC2086 # a list of calls
 	# Without a guard the calls succeed: what is denied below is denied by the guard, and by nothing else.
 	if started "$on" "$runtime" open unguarded red try; then
+		look_at_doors open
 		can "$on none" open ok get get-i386 create create-high-option create-i386 create-x32 share-from \
 			$memory_calls get_mempolicy sched_setaffinity
 		is "$(said open seccomp)" 0 "$on none: no filter"
