@@ -87,36 +87,81 @@ if [ "$cgroup" = v2 ]; then
 	fi
 fi
 
-# ---- below rootless podman: runtime and hook are root of a user namespace ----
+# ---- without root on the host ----
 
-if [ "$cgroup" = v2 ] && command -v crun >/dev/null; then
-	on="shapes rootless"
-	home=/tmp/rootless
+home=/tmp/rootless
+# A bundle for uid 1000; CLASS, and more words for jq.
+rootless_bundle() { # CLASS [JQ-EDIT]
+	rm -rf $home
 	mkdir -p $home/bundle $home/run
 	cp -a "$bundle_base/rootfs" $home/bundle/rootfs
 	cp "$policy" $home/policy.json
-	# shellcheck disable=SC2016
 	jq '.process.terminal = false | .process.args = ["entry", "try", "touch=4"] | .root.readonly = false
 		| del(.linux.resources) | .linux.cgroupsPath = "" | .hostname = "rootless"
-		| .annotations = {"org.example.class": "degrade", "org.example.tenant": "rootless", "run.oci.hooks.stderr": "/tmp/rootless/hooks"}
+		| .annotations = {"org.example.class": "'"$1"'", "org.example.tenant": "rootless", "run.oci.hooks.stderr": "/tmp/rootless/hooks"}
 		| .mounts |= map(select(.type != "cgroup") | if .type == "devpts" then .options -= ["gid=5"] else . end)
-		| .hooks.createRuntime = '"$(hook_entry createRuntime | sed "s|$policy|$home/policy.json|; s|$state|$home/state|")" \
+		| .hooks.createRuntime = '"$(hook_entry createRuntime | sed "s|$policy|$home/policy.json|; s|$state|$home/state|")"' | '"${2-.}" \
 		"$bundle_base/config.json" >$home/bundle/config.json
 	chown -R 1000:1000 $home
-	cat >$home/go <<GO
-mount -t proc proc /proc
-crun --root $home/run --cgroup-manager=disabled run --detach -b $home/bundle rootless
-GO
+}
+
+# As uid 1000, in the namespaces that unshare's OPTIONs say. Leaves the exit status of `crun run` in $home/status.
+rootless_run() { # [OPTION of unshare]...
+	cat >$home/go <<-GO
+	[ \$(id -u) != 0 ] || mount -t proc proc /proc
+	crun --root $home/run --cgroup-manager=disabled run --detach -b $home/bundle rootless
+	echo \$? >$home/status.new && mv $home/status.new $home/status
+	sleep 1000
+	GO
 	# Not the shell's own applets of these names.
-	/usr/bin/setpriv --reuid 1000 --regid 1000 --clear-groups /usr/bin/unshare --user --map-root-user --mount --pid --fork \
-		--kill-child sh -c ". $home/go; s=\$?; echo \$s >$home/status; sleep 1000" >$home/log 2>&1 </dev/null &
+	/usr/bin/setpriv --reuid 1000 --regid 1000 --clear-groups /usr/bin/unshare "$@" --fork --kill-child \
+		sh $home/go >$home/log 2>&1 </dev/null &
 	rootless=$!
 	wait_for "[ -e $home/status ]" $wait_s
-	is "$(cat $home/status 2>&1)" 0 "$on: the container starts"
-	wait_for "[ -e $home/bundle/rootfs/tmp/report ]" 30
-	diag "$(cat $home/log $home/hooks 2>/dev/null)"
-	diag "$(cat $home/bundle/rootfs/tmp/report 2>&1)"
-	diag "$(cat $home/state/containers/rootless.json 2>&1)"
-	kill $rootless
+	rootless_status=$(cat $home/status 2>&1)
+}
+
+in_report() { # WORDS
+	sed -n "s/^$1 //p" $home/bundle/rootfs/tmp/report
+}
+
+if [ "$cgroup" = v2 ] && command -v crun >/dev/null; then
+	# Runtime and hook are root of a user namespace, as below rootless podman.
+	on="shapes rootless"
+	rootless_bundle cookie
+	rootless_run --user --map-root-user --mount --pid
+	is "$rootless_status" 0 "$on: the container starts"
+	[ "$rootless_status" = 0 ] || diag "$(cat $home/log $home/hooks)"
+	ok "$on: and its first program runs" wait_for "[ -e $home/bundle/rootfs/tmp/report ]" $wait_s
+	like "$(in_report first)" '^0x.*[1-9a-f]' "$on: it has a cookie"
+	is "$(in_report "try create")" EPERM "$on: it has the guard"
+	is "$(jq -r .plan.set_cpus $home/state/containers/rootless.json)" false "$on: its CPUs were not set"
+	like "$(jq -r '.plan.reasons[]' $home/state/containers/rootless.json)" "its cpuset cannot be written, so it stays on CPUs 0-7" \
+		"$on: and the ledger says why"
+	rm -f $home/status
+	kill -9 $rootless # unshare ignores SIGTERM; the rest dies with it
+	wait $rootless 2>/dev/null
+
+	on="shapes rootless cores"
+	rootless_bundle cores
+	rootless_run --user --map-root-user --mount --pid
+	isnt "$rootless_status" 0 "$on: a class of cores does not start"
+	like "$(cat $home/hooks)" 'placement: container rootless: class "cores" wants cores of its own, but the container.s cpuset cannot be written; give it the cpuset controller' \
+		"$on: and the reason is told"
+	kill -9 $rootless # unshare ignores SIGTERM; the rest dies with it
+	wait $rootless 2>/dev/null
+
+	# Runtime and hook are an ordinary user, and the container has a user namespace.
+	on="shapes rootless direct"
+	rootless_bundle cookie '.linux.namespaces += [{type: "user"}]
+		| .linux.uidMappings = [{containerID: 0, hostID: 1000, size: 1}] | .linux.gidMappings = .linux.uidMappings'
+	rootless_run
+	isnt "$rootless_status" 0 "$on: does not start"
+	like "$(cat $home/hooks)" "Operation not permitted: ptrace access is missing; give cotenant CAP_SYS_PTRACE in the process's user namespace" \
+		"$on: and the reason is told"
+	diag "$(cat $home/hooks $home/log)"
+	kill -9 $rootless # unshare ignores SIGTERM; the rest dies with it
+	wait $rootless 2>/dev/null
+	is "$(anchors)" "" "$on: no anchor is left behind"
 fi
 finish
