@@ -136,8 +136,21 @@ stop_all() { # WHAT
 	while read -r stop_runtime stop_id; do
 		[ ! -d "$work/$stop_id" ] || stop "$stop_runtime" "$stop_id" || :
 	done <"$work/started"
+	# shellcheck disable=SC2016 # evaluated later
+	wait_for '[ -z "$(leftovers)" ]' 30 || stop_again
 	: >"$work/started"
 	nothing_left "$1"
+}
+
+# A runtime whose delete fails half-way leaves poststop out. It may be run later, and again: so it is, and the logs tell
+# whose fault it was.
+stop_again() {
+	diag "left behind at first: $(leftovers)"
+	while read -r stop_runtime stop_id; do
+		diag "$stop_runtime delete $stop_id: $(cat "$work/$stop_id.stop.log" "$work/$stop_id.hooks" 2>&1)"
+		printf '{"ociVersion": "1.0.2", "id": "%s", "status": "stopped"}' "$stop_id" |
+			"$hook" poststop --state-dir "$state" --timeout 50 2>&1 | sed 's/^/# /'
+	done <"$work/started"
 }
 
 # A runtime may report a container as gone a little before its cgroup is.
