@@ -298,10 +298,9 @@ static void test_machines(void **state)
 		found++;
 		test_machine(path, i);
 	}
-	if (!found) {
-		print_message("skipped: no captured machines in %s (COTENANT_TOPOLOGIES names their directory)\n", dir);
-		skip();
-	}
+	/* They are no part of this tree: machines made of synthetic strings are tested above in any case. */
+	if (!found)
+		print_message("no captured machines in %s (COTENANT_TOPOLOGIES names their directory)\n", dir);
 }
 
 int main(void)
