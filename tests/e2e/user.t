@@ -17,7 +17,8 @@ user_hook() { # STAGE [OPTION…]; the default state directory
 	status=$? out=$(<"$work/out") err=$(<"$work/err")
 }
 chown "$user" "$home"
-as_user busybox sleep 600 &
+# No function here: it would be a shell that outlives its signal, and would hold the pipe that the lines go to.
+setpriv --reuid "$user" --regid "$user" --clear-groups busybox sleep 600 </dev/null >/dev/null 2>&1 &
 init=$!
 user_runs() { [ "$(stat -c %u "/proc/$init")" = "$user" ]; }
 wait_for user_runs
