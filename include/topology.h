@@ -47,6 +47,8 @@ void topology_freep(struct topology **t);
 /* NULL when the machine has no such node or CPU. */
 const struct topo_node *topology_node(const struct topology *t, unsigned id);
 const struct topo_cpu *topology_cpu(const struct topology *t, unsigned id);
+/* Words of a mask that hold the machine's CPUs. */
+size_t topology_words(const struct topology *t);
 /* SLIT distance between two nodes by the kernel's numbers; 255 when unknown. */
 unsigned topology_distance(const struct topology *t, unsigned from, unsigned to);
 /* Adds every thread of each core that `cpus` touches. */

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 
-/* Full words of a mask are added here first: most sets are ranges, and this makes them cost 1/64. */
+struct amount {
+	uint64_t load, memory;
+};
+
+/* Full words of a mask are added up as such: most sets are ranges, and this makes them cost 1/64. */
 struct tally {
-	struct {
-		uint64_t load, memory;
-	} word[MASK_WORDS], cpu[CPU_MAX];
+	struct amount *word, *cpu;
 };
 
 static int index_cores(struct board *b)
@@ -98,7 +100,7 @@ static void sort_into_sets(struct board *b, const struct occupant *o, unsigned c
 		add_to(b, o->cpus, &b->shaped);
 }
 
-static void add_up(struct board *b, struct tally *tally, const struct occupant *o, unsigned cpus)
+static void add_up(struct board *b, const struct tally *tally, const struct occupant *o, unsigned cpus)
 {
 	uint64_t load = (uint64_t) o->mcpu * LOAD_SCALE / cpus;
 	uint64_t memory = o->mems ? 0 : o->memory / cpus;
@@ -135,9 +137,11 @@ static unsigned weight_of_set(const struct board *b, const struct mask *cpus)
 
 static int count_occupants(struct board *b)
 {
-	cleanup_free struct tally *tally = calloc(1, sizeof(*tally));
+	/* No larger than the machine: to clear room for the largest there is would cost more than all the rest. */
+	cleanup_free struct amount *amounts = calloc(b->words + b->words * 64, sizeof(*amounts));
+	const struct tally tally = { .word = amounts, .cpu = amounts + b->words };
 
-	if (!tally)
+	if (!amounts)
 		return -ENOMEM;
 	for (size_t i = 0; i < b->facts->n_occupants; i++) {
 		const struct occupant *o = &b->facts->occupants[i];
@@ -146,14 +150,14 @@ static int count_occupants(struct board *b)
 		if (!cpus || str_eq(o->id, b->facts->id))
 			continue;
 		sort_into_sets(b, o, cpus);
-		add_up(b, tally, o, cpus);
+		add_up(b, &tally, o, cpus);
 	}
 	for (size_t i = 0; i < b->topo->n_cpus; i++) {
 		const struct topo_cpu *cpu = &b->topo->cpus[i];
 
-		b->load[cpu->id] = tally->word[cpu->id / 64].load + tally->cpu[cpu->id].load;
+		b->load[cpu->id] = tally.word[cpu->id / 64].load + tally.cpu[cpu->id].load;
 		if (cpu->node >= 0)
-			b->memory_used[cpu->node] += tally->word[cpu->id / 64].memory + tally->cpu[cpu->id].memory;
+			b->memory_used[cpu->node] += tally.word[cpu->id / 64].memory + tally.cpu[cpu->id].memory;
 	}
 	return 0;
 }
@@ -162,6 +166,7 @@ void board_freep(struct board **b)
 {
 	if (!*b)
 		return;
+	free((*b)->load);
 	free((*b)->core_start);
 	free((*b)->core_cpu);
 	free(*b);
@@ -178,7 +183,10 @@ int board_new(const struct place_facts *facts, struct plan *plan, struct board *
 	b->facts = facts;
 	b->topo = t;
 	b->plan = plan;
-	b->words = t->n_cpus ? t->cpus[t->n_cpus - 1].id / 64u + 1 : 0;
+	b->words = topology_words(t);
+	b->load = calloc(b->words * 64 + 1, sizeof(*b->load));
+	if (!b->load)
+		return -ENOMEM;
 	b->owner = plan->mechanism == MECHANISM_CORES || plan->exclusive;
 	r = index_cores(b);
 	if (r < 0)

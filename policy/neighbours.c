@@ -63,13 +63,14 @@ static int fences_widen(struct fences *f)
 {
 	const struct topology *t = f->topo;
 	cleanup_free struct fence **owner = calloc(t->n_cores + 1, sizeof(*owner)); /* by core */
-	cleanup_free struct fence **by_cpu = calloc(CPU_MAX, sizeof(*by_cpu));
+	cleanup_free struct fence **by_cpu = calloc(f->words * 64 + 1, sizeof(*by_cpu));
 
 	if (!owner || !by_cpu)
 		return -ENOMEM;
 	for (size_t i = 0; i < f->n_groups; i++)
 		MASK_FOR_EACH(cpu, &f->groups[i].cores)
-			by_cpu[cpu] = &f->groups[i];
+			if (cpu < f->words * 64)
+				by_cpu[cpu] = &f->groups[i];
 	for (size_t i = 0; i < t->n_cpus; i++)
 		if (by_cpu[t->cpus[i].id])
 			owner[t->cpus[i].core] = by_cpu[t->cpus[i].id];
@@ -99,7 +100,7 @@ int fences_new(const struct topology *topo, const struct occupant *occupants, si
 	if (!f)
 		return -ENOMEM;
 	f->topo = topo;
-	f->words = topo->n_cpus ? topo->cpus[topo->n_cpus - 1].id / 64u + 1 : 0;
+	f->words = topology_words(topo);
 	for (size_t i = 0; i < n; i++)
 		owners += occupant_owns(&occupants[i]);
 	f->groups = calloc(owners, sizeof(*f->groups));

@@ -32,7 +32,7 @@ struct board {
 	struct mask shaped; /* where they run and were given no more cores than they need */
 	struct mask pinned; /* where they run and cannot be moved away */
 	struct mask family; /* whole cores of the same group's CORES containers, which may be shared */
-	uint64_t load[CPU_MAX];         /* demand of occupants, spread evenly over the CPUs of each */
+	uint64_t *load;                 /* by CPU: demand of occupants, spread evenly over the CPUs of each */
 	uint64_t memory_used[NODE_MAX]; /* memory limits of occupants, likewise */
 	/* Threads of core c: topo->cpus[core_cpu[i]] with i from core_start[c] up to core_start[c + 1]. */
 	uint16_t *core_start, *core_cpu;

@@ -40,6 +40,11 @@ const struct topo_cpu *topology_cpu(const struct topology *t, unsigned id)
 	return bsearch(&id, t->cpus, t->n_cpus, sizeof(*t->cpus), compare_cpu);
 }
 
+size_t topology_words(const struct topology *t)
+{
+	return t->n_cpus ? t->cpus[t->n_cpus - 1].id / 64u + 1 : 0;
+}
+
 unsigned topology_distance(const struct topology *t, unsigned from, unsigned to)
 {
 	const struct topo_node *a = topology_node(t, from), *b = topology_node(t, to);

@@ -174,8 +174,38 @@ static int get_array(const struct reader *in, const struct json *object, const c
 	return 0;
 }
 
-/* One core: its threads become CPUs that share `place`. They are put where their number says and packed later. */
-static int read_core(const struct reader *in, const struct json *value, struct topology *t, struct topo_cpu *by_id,
+/* CPUs where their number says, until all are known and they are packed. */
+struct by_id {
+	struct topo_cpu *cpus;
+	unsigned room;
+};
+
+static void by_id_done(struct by_id *b)
+{
+	free(b->cpus);
+}
+
+/* No more room than the machine needs: to clear it for the largest there is would be most of the reading. */
+static int make_room(struct by_id *b, unsigned cpu)
+{
+	unsigned room = b->room ? b->room : 64;
+	struct topo_cpu *cpus;
+
+	if (cpu < b->room)
+		return 0;
+	while (room <= cpu)
+		room *= 2;
+	cpus = reallocarray(b->cpus, room, sizeof(*cpus));
+	if (!cpus)
+		return -ENOMEM;
+	memset(cpus + b->room, 0, (room - b->room) * sizeof(*cpus));
+	b->cpus = cpus;
+	b->room = room;
+	return 0;
+}
+
+/* One core: its threads become CPUs that share `place`. */
+static int read_core(const struct reader *in, const struct json *value, struct topology *t, struct by_id *by_id,
 		     const struct topo_cpu *place)
 {
 	struct mask threads;
@@ -186,9 +216,11 @@ static int read_core(const struct reader *in, const struct json *value, struct t
 	if (mask_intersects(&threads, &t->online))
 		return bad(in, value, "a CPU belongs to two cores");
 	MASK_FOR_EACH(cpu, &threads) {
-		by_id[cpu] = *place;
-		by_id[cpu].id = (uint16_t) cpu;
-		by_id[cpu].core = (uint16_t) t->n_cores;
+		if (make_room(by_id, cpu) < 0)
+			return -ENOMEM;
+		by_id->cpus[cpu] = *place;
+		by_id->cpus[cpu].id = (uint16_t) cpu;
+		by_id->cpus[cpu].core = (uint16_t) t->n_cores;
 	}
 	n = mask_weight(&threads);
 	if (n > t->smt)
@@ -199,7 +231,7 @@ static int read_core(const struct reader *in, const struct json *value, struct t
 	return 0;
 }
 
-static int read_cluster(const struct reader *in, const struct json *cluster, struct topology *t, struct topo_cpu *by_id)
+static int read_cluster(const struct reader *in, const struct json *cluster, struct topology *t, struct by_id *by_id)
 {
 	struct topo_cpu place = { 0 };
 	const struct json *threads;
@@ -230,18 +262,15 @@ static int read_cluster(const struct reader *in, const struct json *cluster, str
 
 static int read_cores(const struct reader *in, const struct json *root, struct topology *t)
 {
-	cleanup_free struct topo_cpu *by_id = calloc(CPU_MAX, sizeof(*by_id));
+	cleanup_with(by_id_done) struct by_id by_id = { 0 };
 	const struct json *cores;
 	size_t at = 0;
-	int r;
+	int r = get_array(in, root, "cores", CPU_MAX, &cores);
 
-	if (!by_id)
-		return -ENOMEM;
-	r = get_array(in, root, "cores", CPU_MAX, &cores);
 	if (r < 0)
 		return r;
 	for (const struct json *cluster = cores->first; cluster; cluster = cluster->next) {
-		r = read_cluster(in, cluster, t, by_id);
+		r = read_cluster(in, cluster, t, &by_id);
 		if (r < 0)
 			return r;
 	}
@@ -251,7 +280,7 @@ static int read_cores(const struct reader *in, const struct json *root, struct t
 	if (!t->cpus)
 		return -ENOMEM;
 	MASK_FOR_EACH(cpu, &t->online)
-		t->cpus[at++] = by_id[cpu];
+		t->cpus[at++] = by_id.cpus[cpu];
 	return 0;
 }
 
