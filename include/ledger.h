@@ -71,7 +71,7 @@ void ledger_ids_free(char **ids, size_t n);
 /*
  * Occupancy, from the index. Needs the lock. The array and its strings live until ledger_close() or the next call.
  * `stale` lists ids that need a closer look: intents whose actor is dead, and a few entries in turn (so that every
- * entry is looked at once in n/4 calls) whose process is gone. All of them when `all`.
+ * entry is looked at once in n/2 calls) whose process is gone. All of them when `all`.
  */
 int ledger_occupancy(struct ledger *l, bool all, const struct occupant **ret, size_t *ret_n,
 		     const char *const **ret_stale, size_t *ret_n_stale, struct error *err) must_check;

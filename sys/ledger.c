@@ -130,9 +130,9 @@ static int check_entry(const struct entry *e, struct error *err)
 	return 0;
 }
 
-static int put_locked(struct ledger *l, struct index *ix, const struct entry *e, const char *name, const char *text,
-		      size_t len)
+static int put_locked(struct ledger *l, const struct entry *e, const char *name, const char *text, size_t len)
 {
+	struct index *ix = &l->index;
 	int r;
 
 	/* Another id whose name was cut to the same file: its entry must not be lost. */
@@ -144,12 +144,14 @@ static int put_locked(struct ledger *l, struct index *ix, const struct entry *e,
 		r = file_replace(l->containers_fd, name, text, len);
 	if (r == 0)
 		r = index_set(ix, e->id, e);
-	return r == 0 ? index_commit(ix) : r;
+	if (r == 0)
+		r = index_commit(ix);
+	index_done(ix);
+	return r;
 }
 
 int ledger_put(struct ledger *l, const struct entry *e, struct error *err)
 {
-	cleanup_index struct index ix = INDEX_NONE;
 	cleanup_free char *name = NULL, *text = NULL;
 	size_t len = 0;
 	int r = need_lock(l, err);
@@ -162,15 +164,16 @@ int ledger_put(struct ledger *l, const struct entry *e, struct error *err)
 	r = name ? entry_format(e, &text, &len) : -ENOMEM;
 	if (r < 0)
 		return error_set(err, -r, "container %s: its entry cannot be written down: %s", e->id, strerror(-r));
-	r = index_open(l, &ix, err);
+	r = index_open(l, err);
 	if (r < 0)
 		return r;
-	r = put_locked(l, &ix, e, name, text, len);
+	r = put_locked(l, e, name, text, len);
 	return r < 0 ? error_set(err, -r, "%s/containers/%s: cannot be written: %s", l->path, name, strerror(-r)) : 0;
 }
 
-static int drop_locked(struct ledger *l, struct index *ix, const char *id, const char *name)
+static int drop_locked(struct ledger *l, const char *id, const char *name)
 {
+	struct index *ix = &l->index;
 	int r;
 
 	if (name_is_cut(name) && !index_has(ix, id))
@@ -180,12 +183,14 @@ static int drop_locked(struct ledger *l, struct index *ix, const char *id, const
 		r = -errno;
 	if (r == 0)
 		r = index_set(ix, id, NULL);
-	return r == 0 ? index_commit(ix) : r;
+	if (r == 0)
+		r = index_commit(ix);
+	index_done(ix);
+	return r;
 }
 
 int ledger_drop(struct ledger *l, const char *id, struct error *err)
 {
-	cleanup_index struct index ix = INDEX_NONE;
 	cleanup_free char *name = record_name(id);
 	int r = need_lock(l, err);
 
@@ -195,10 +200,10 @@ int ledger_drop(struct ledger *l, const char *id, struct error *err)
 		return r;
 	if (!name)
 		return no_memory(err);
-	r = index_open(l, &ix, err);
+	r = index_open(l, err);
 	if (r < 0)
 		return r;
-	r = drop_locked(l, &ix, id, name);
+	r = drop_locked(l, id, name);
 	return r < 0 ? error_set(err, -r, "%s/containers/%s: cannot be dropped: %s", l->path, name, strerror(-r)) : 0;
 }
 

@@ -30,7 +30,7 @@
 void index_done(struct index *ix)
 {
 	closep(&ix->fd);
-	if (ix->text)
+	if (ix->text && !ix->lent)
 		munmap((void *) ix->text, ix->len);
 	*ix = INDEX_NONE;
 }
@@ -78,7 +78,7 @@ static int header_parse(struct index *ix)
 /* -EBADMSG: not to be relied on. */
 static int index_try(struct ledger *l, struct index *ret)
 {
-	cleanup_index struct index ix = INDEX_NONE;
+	cleanup_with(index_done) struct index ix = INDEX_NONE;
 	struct stat st;
 	void *text;
 	int r;
@@ -152,8 +152,10 @@ static int index_rebuild(struct ledger *l, struct error *err)
 {
 	cleanup_free char *text = NULL;
 	size_t len = 0;
-	int r = rebuild_text(l, &text, &len, err);
+	int r;
 
+	index_done(&l->index);
+	r = rebuild_text(l, &text, &len, err);
 	if (r == 0)
 		r = len > INDEX_MAX ? -EFBIG : file_replace(l->dir_fd, INDEX, text, len);
 	return r < 0 ? error_set(err, -r, "%s/" INDEX ": cannot be rebuilt: %s", l->path, strerror(-r)) : 0;
@@ -161,6 +163,7 @@ static int index_rebuild(struct ledger *l, struct error *err)
 
 void index_spoil(struct ledger *l)
 {
+	index_done(&l->index);
 	if (unlinkat(l->dir_fd, INDEX, 0) < 0)
 		return; /* none, or a read-only file system, on which nothing was moved aside either */
 }
@@ -189,11 +192,14 @@ static int compact(struct ledger *l, const struct index *ix)
 	return file_replace(l->dir_fd, INDEX, text, len);
 }
 
-int index_open(struct ledger *l, struct index *ret, struct error *err)
+int index_open(struct ledger *l, struct error *err)
 {
-	cleanup_index struct index ix = INDEX_NONE;
-	int r = index_try(l, &ix);
+	cleanup_with(index_done) struct index ix = INDEX_NONE;
+	int r;
 
+	if (l->index.fd >= 0)
+		return 0;
+	r = index_try(l, &ix);
 	if (r == -EBADMSG) {
 		r = index_rebuild(l, err);
 		if (r < 0)
@@ -207,24 +213,30 @@ int index_open(struct ledger *l, struct index *ret, struct error *err)
 	}
 	if (r < 0)
 		return error_set(err, -r, "%s/" INDEX ": %s", l->path, strerror(-r));
-	*ret = ix;
+	l->index = ix;
 	ix = INDEX_NONE;
 	return 0;
 }
 
 /* ---- changing it ---- */
 
-/* Offset of the "+" of the line that counts for the id; 0: none. */
+/* Offset of the "+" of the line that counts for the id; 0: none. From the end, where what was written last stands. */
 static size_t find_line(const struct index *ix, const char *id)
 {
-	char needle[sizeof("\n+") + OCI_ID_MAX];
-	int len = snprintf(needle, sizeof(needle), "\n+%s", id);
-	const char *at;
+	const size_t len = strlen(id) + 1; /* with its NUL */
 
-	if (len < 0 || (size_t) len >= sizeof(needle))
-		return 0;
-	at = memmem(ix->text + HEADER_LEN - 1, ix->len - HEADER_LEN + 1, needle, (size_t) len + 1);
-	return at ? (size_t) (at - ix->text) + 1 : 0;
+	for (size_t end = ix->len - 1; end >= HEADER_LEN;) {
+		const char *before = memrchr(ix->text + HEADER_LEN - 1, '\n', end - (HEADER_LEN - 1));
+		size_t at;
+
+		if (!before)
+			return 0;
+		at = (size_t) (before - ix->text) + 1;
+		if (ix->text[at] == '+' && end - at > len && memcmp(ix->text + at + 1, id, len) == 0)
+			return at;
+		end = at - 1;
+	}
+	return 0;
 }
 
 bool index_has(const struct index *ix, const char *id)
@@ -263,7 +275,7 @@ int index_commit(struct index *ix)
 
 /* ---- occupancy ---- */
 
-#define LOOKS_PER_CALL 4
+#define LOOKS_PER_CALL 2
 
 void occupancy_done(struct occupancy *o)
 {
@@ -298,76 +310,90 @@ static bool is_stale(const struct sys *s, const struct index_row *row, bool look
 	return look && (row->pid <= 0 || !proc_alive(s, row->pid, row->start_time));
 }
 
-/*
- * Takes the index's text. ret_n: entries, whatever their state. `s` NULL: nobody asks who is dead.
- * -EBADMSG: a line makes no sense.
- */
+/* Steps through the lines that count. -EBADMSG: a line makes no sense; -ENOENT: there is no further one. */
+struct rows {
+	const char *at, *end;
+	struct mask_cache *cache;
+	struct arena *arena;
+};
+
+static int next_row(struct rows *rows, struct index_row *ret)
+{
+	while (rows->at < rows->end) {
+		const char *line = rows->at, *newline = memchr(line, '\n', (size_t) (rows->end - line));
+
+		rows->at = newline + 1;
+		if (*line == '+')
+			return line_parse(line + 1, newline, rows->cache, rows->arena, ret);
+		if (*line != '-')
+			return -EBADMSG;
+	}
+	return -ENOENT;
+}
+
+/* Lends the occupancy the index's text. ret_n: entries, whatever their state. */
 static int read_rows(const struct sys *s, struct index *ix, bool all, struct occupancy *o, size_t *ret_n)
 {
 	struct mask_cache cache = {0};
-	const char *at = ix->text + HEADER_LEN, *const end = ix->text + ix->len;
+	struct rows rows = {ix->text + HEADER_LEN, ix->text + ix->len, &cache, &o->arena};
+	struct index_row row;
 	size_t n = 0;
+	int r;
 
 	o->len = ix->len;
-	o->text = TAKE_PTR(ix->text);
+	o->text = ix->text;
+	ix->lent = true;
 	/* Room for more than there can be: pages that are not touched cost nothing. */
 	o->items = reallocarray(NULL, o->len / LINE_MIN + 1, sizeof(*o->items));
 	if (!o->items)
 		return -ENOMEM;
-	for (const char *newline; at < end; at = newline + 1) {
-		struct index_row row;
-		int r;
-
-		newline = memchr(at, '\n', (size_t) (end - at));
-		if (*at == '-')
-			continue;
-		r = *at == '+' ? line_parse(at + 1, newline, &cache, &o->arena, &row) : -EBADMSG;
-		if (r == 0 && row.state != ENTRY_LEAVING)
+	while ((r = next_row(&rows, &row)) == 0) {
+		if (row.state != ENTRY_LEAVING)
 			o->items[o->n++] = row.occupant;
-		if (r == 0 && s && is_stale(s, &row, all || (n >= ix->turn && n < ix->turn + LOOKS_PER_CALL)))
+		if (is_stale(s, &row, all || (n >= ix->turn && n < ix->turn + LOOKS_PER_CALL)))
 			r = add_stale(o, row.occupant.id);
 		if (r < 0)
 			return r;
 		n++;
 	}
 	*ret_n = n;
-	return 0;
+	return r == -ENOENT ? 0 : r;
 }
 
-static int try_occupancy(struct ledger *l, const struct sys *s, bool all, struct occupancy *o, struct error *err)
+static int try_occupancy(struct ledger *l, bool all, struct error *err)
 {
-	cleanup_index struct index ix = INDEX_NONE;
+	struct index *ix = &l->index;
 	size_t n = 0;
-	int r = index_open(l, &ix, err);
+	int r;
 
+	if (ix->lent)
+		index_done(ix);
+	r = index_open(l, err);
 	if (r < 0)
 		return r;
-	occupancy_done(o);
-	r = read_rows(s, &ix, all, o, &n);
-	if (r == 0 && s && !all && n > LOOKS_PER_CALL) {
-		ix.turn = ix.turn + LOOKS_PER_CALL < n ? ix.turn + LOOKS_PER_CALL : 0;
-		r = header_write(&ix, CLEAN);
+	occupancy_done(&l->occupancy);
+	r = read_rows(l->sys, ix, all, &l->occupancy, &n);
+	if (r == 0 && !all && n > LOOKS_PER_CALL) {
+		ix->turn = ix->turn + LOOKS_PER_CALL < n ? ix->turn + LOOKS_PER_CALL : 0;
+		r = header_write(ix, CLEAN);
 	}
 	return r < 0 ? error_set(err, -r, "%s/" INDEX ": %s", l->path, strerror(-r)) : 0;
 }
 
-static int read_occupancy(struct ledger *l, const struct sys *s, bool all, struct occupancy *o, struct error *err)
+static int need_lock(const struct ledger *l, struct error *err)
 {
-	int r;
-
-	if (!l->locked)
-		return error_set(err, ENOLCK, "%s: the ledger is not locked", l->path);
-	r = try_occupancy(l, s, all, o, err);
-	if (r == -EBADMSG)
-		r = index_rebuild(l, err) < 0 ? -EBADMSG : try_occupancy(l, s, all, o, err);
-	return r;
+	return l->locked ? 0 : error_set(err, ENOLCK, "%s: the ledger is not locked", l->path);
 }
 
 int ledger_occupancy(struct ledger *l, bool all, const struct occupant **ret, size_t *ret_n,
 		     const char *const **ret_stale, size_t *ret_n_stale, struct error *err)
 {
-	int r = read_occupancy(l, l->sys, all, &l->occupancy, err);
+	int r = need_lock(l, err);
 
+	if (r == 0)
+		r = try_occupancy(l, all, err);
+	if (r == -EBADMSG)
+		r = index_rebuild(l, err) < 0 ? -EBADMSG : try_occupancy(l, all, err);
 	if (r < 0)
 		return r;
 	*ret = l->occupancy.items;
@@ -377,16 +403,33 @@ int ledger_occupancy(struct ledger *l, bool all, const struct occupant **ret, si
 	return 0;
 }
 
-int ledger_members(struct ledger *l, const char *group, size_t *ret_n, struct error *err)
+static int try_members(struct ledger *l, const char *group, size_t *ret_n, struct error *err)
 {
-	cleanup_with(occupancy_done) struct occupancy o = {0};
+	cleanup_arena struct arena arena = {0};
+	struct mask_cache cache = {0};
+	struct index_row row;
+	struct rows rows;
 	size_t members = 0;
-	int r = read_occupancy(l, NULL, false, &o, err);
+	int r = index_open(l, err);
 
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < o.n; i++)
-		members += str_eq(o.items[i].group, group);
+	rows = (struct rows){l->index.text + HEADER_LEN, l->index.text + l->index.len, &cache, &arena};
+	while ((r = next_row(&rows, &row)) == 0)
+		members += row.state != ENTRY_LEAVING && str_eq(row.occupant.group, group);
+	if (r != -ENOENT)
+		return error_set(err, -r, "%s/" INDEX ": %s", l->path, strerror(-r));
 	*ret_n = members;
 	return 0;
+}
+
+int ledger_members(struct ledger *l, const char *group, size_t *ret_n, struct error *err)
+{
+	int r = need_lock(l, err);
+
+	if (r == 0)
+		r = try_members(l, group, ret_n, err);
+	if (r == -EBADMSG)
+		r = index_rebuild(l, err) < 0 ? -EBADMSG : try_members(l, group, ret_n, err);
+	return r;
 }

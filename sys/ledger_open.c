@@ -121,7 +121,7 @@ int ledger_open(struct sys *sys, const char *state_dir, struct ledger **ret_ledg
 
 	if (!l)
 		return no_memory(err);
-	*l = (struct ledger){.sys = sys, .dir_fd = -1, .containers_fd = -1, .groups_fd = -1, .lock_fd = -1};
+	*l = (struct ledger){.sys = sys, .dir_fd = -1, .containers_fd = -1, .groups_fd = -1, .lock_fd = -1, .index = INDEX_NONE};
 	l->path = strdup(state_dir);
 	if (!l->path)
 		return no_memory(err);
@@ -243,8 +243,10 @@ int ledger_lock(struct ledger *l, struct error *err)
 
 void ledger_unlock(struct ledger *l)
 {
-	if (l->locked)
-		free_lock(l, 0);
+	if (!l->locked)
+		return;
+	index_done(&l->index);
+	free_lock(l, 0);
 	l->locked = false;
 }
 

@@ -18,11 +18,23 @@ struct occupancy {
 };
 void occupancy_done(struct occupancy *o);
 
+/* The index as it was found under the lock. */
+struct index {
+	int fd;
+	const char *text; /* the whole file, mapped */
+	size_t len;
+	bool lent;   /* the mapping is the occupancy's, which outlives this */
+	size_t dead; /* bytes of lines that no longer count */
+	size_t turn; /* the entry at which the next round of looking for dead processes begins */
+};
+#define INDEX_NONE ((struct index){ .fd = -1 })
+
 struct ledger {
 	struct sys *sys;
 	char *path; /* for messages */
 	int dir_fd, containers_fd, groups_fd, lock_fd;
 	bool locked;
+	struct index index; /* open from its first use under the lock until it is changed or the lock is given up */
 	struct occupancy occupancy;
 };
 
@@ -59,27 +71,16 @@ const char *number_parse(const char *s, unsigned base, uint64_t max, uint64_t *r
 
 /* ---- index (sys/ledger_index.c) ---- */
 
-/* The index as it was found under the lock. */
-struct index {
-	int fd;
-	const char *text; /* the whole file, mapped */
-	size_t len;
-	size_t dead; /* bytes of lines that no longer count */
-	size_t turn; /* the entry at which the next round of looking for dead processes begins */
-};
-void index_done(struct index *ix);
-#define cleanup_index cleanup_with(index_done)
-#define INDEX_NONE ((struct index){ .fd = -1 })
-
 /*
- * Maps it; an index that is missing, damaged, of another version or left dirty is rebuilt first, and one that is more
- * than half outdated is written anew.
+ * Maps it into l->index, unless it is open. An index that is missing, damaged, of another version or left dirty is
+ * rebuilt first, and one that is more than half outdated is written anew. Needs the lock.
  */
-int index_open(struct ledger *l, struct index *ret, struct error *err) must_check;
+int index_open(struct ledger *l, struct error *err) must_check;
+void index_done(struct index *ix);
 bool index_has(const struct index *ix, const char *id);
 /* From here to index_commit() the index is dirty: who dies in between has the next one rebuild it. */
 int index_begin(struct index *ix) must_check;
-/* Replaces the line of e->id; e NULL: only removes that of `id`. Once per index_open(). */
+/* Replaces the line of e->id; e NULL: only removes that of `id`. The mapping is outdated then: index_done(). */
 int index_set(struct index *ix, const char *id, const struct entry *e) must_check;
 int index_commit(struct index *ix) must_check;
 /* Has the next reader rebuild it. Needs the lock. */
