@@ -16,7 +16,8 @@ struct create {
 	const struct oci_annotations *annotations;
 	struct policy *policy;
 	struct policy_match match; /* class NULL until a rule matched */
-	struct facts facts;
+	struct facts_source source;
+	const struct facts *facts; /* the source's, once they were loaded */
 	struct cpuset cpuset;
 	struct ledger *ledger;
 	struct place_facts place;
@@ -30,7 +31,7 @@ static void create_done(struct create *c)
 	entry_free(c->entry);
 	ledger_close(c->ledger);
 	cpuset_done(&c->cpuset);
-	facts_done(&c->facts);
+	facts_source_done(&c->source);
 	policy_free(c->policy);
 	proc_ref_done(&c->init);
 	arena_done(&c->arena);
@@ -68,7 +69,7 @@ static int open_init(struct create *c, struct error *err)
 
 static int open_cpuset(struct create *c, struct error *err)
 {
-	int r = cpuset_open(c->s, &c->facts.cgroup, c->init.pid, &c->cpuset, err);
+	int r = cpuset_open(c->s, &c->facts->cgroup, c->init.pid, &c->cpuset, err);
 
 	if (r != -ENOTSUP)
 		return r;
@@ -115,7 +116,7 @@ static void demand(const struct oci_config *config, struct place_facts *place)
 static int place_facts(struct create *c, struct error *err)
 {
 	struct place_facts *place = &c->place;
-	const struct topology *topo = c->facts.topo;
+	const struct topology *topo = c->facts->topo;
 
 	*place = (struct place_facts){
 		.topo = topo,
@@ -198,7 +199,7 @@ static int gather(struct create *c, struct error *err)
 	if (r < 0)
 		return r;
 	c->stage_of_failure = "facts";
-	r = facts_load(c->s, c->h->options->root, c->h->options->state_dir, &c->facts, err);
+	r = facts_get(c->s, &c->source, &c->facts, err);
 	r = r < 0 ? r : open_cpuset(c, err);
 	if (r < 0)
 		return r;
@@ -218,7 +219,7 @@ static int sweep(struct create *c, const char *const *stale, size_t n, struct er
 	for (size_t i = 0; ids && i < n; i++)
 		if (!(ids[i] = arena_strdup(&c->arena, stale[i])))
 			ids = NULL;
-	return ids ? sys_sweep(c->s, c->ledger, &c->facts, ids, n, err) : error_set(err, ENOMEM, "no memory");
+	return ids ? sys_sweep(c->s, c->ledger, &c->source, ids, n, err) : error_set(err, ENOMEM, "no memory");
 }
 
 /* Takes the lock and reads who is there. Entries that turn out stale are cleaned up first, without the lock. */
@@ -300,7 +301,7 @@ static int already_placed(struct create *c, bool *ret_done, struct error *err)
 				 "another container of this id runs (process %d): give this one another id, or the "
 				 "runtimes' hooks different state directories (--state-dir)",
 				 old->pid);
-	return sys_release(c->s, c->ledger, &c->facts, c->h->state.id, err);
+	return sys_release(c->s, c->ledger, &c->source, c->h->state.id, err);
 }
 
 /* ---- act and result ---- */
@@ -309,7 +310,7 @@ static int act(struct create *c, struct error *err)
 {
 	struct apply_target target = {
 		.init = &c->init,
-		.layout = &c->facts.cgroup,
+		.layout = &c->facts->cgroup,
 		.cpuset = &c->cpuset,
 		.ledger = c->ledger,
 		.entry = c->entry,
@@ -433,7 +434,7 @@ static int on_failure(struct create *c, int r, struct error *err)
 		hook_say(c->h, "started all the same, without protection (on_error: admit)");
 		return 0;
 	}
-	if (c->in_ledger && sys_release(c->s, c->ledger, &c->facts, c->entry->id, &second) < 0)
+	if (c->in_ledger && sys_release(c->s, c->ledger, &c->source, c->entry->id, &second) < 0)
 		hook_say(c->h, error_text(&second));
 	return r;
 }
@@ -445,6 +446,7 @@ int stage_create(struct hook *h, struct error *err)
 		.s = h->sys,
 		.init = PROC_REF_NONE,
 		.cpuset = CPUSET_NONE,
+		.source = { .root = h->options->root, .state_dir = h->options->state_dir },
 	};
 	int r = place(&c, err);
 

@@ -33,15 +33,9 @@ int stage_poststart(struct hook *h, struct error *err)
 int stage_poststop(struct hook *h, struct error *err)
 {
 	cleanup_ledger struct ledger *ledger = NULL;
-	cleanup_facts struct facts facts = { 0 };
-	cleanup_error struct error unknown = { 0 };
+	cleanup_facts_source struct facts_source facts = { .root = h->options->root,
+							    .state_dir = h->options->state_dir };
 	int r = ledger_open(h->sys, h->options->state_dir, &ledger, err);
 
-	if (r < 0)
-		return r;
-	/* Without facts the neighbours' CPUs stay as they are; the entry must go all the same. */
-	r = facts_load(h->sys, h->options->root, h->options->state_dir, &facts, &unknown);
-	if (r < 0)
-		hook_say(h, error_text(&unknown));
-	return sys_release(h->sys, ledger, r < 0 ? NULL : &facts, h->state.id, err);
+	return r < 0 ? r : sys_release(h->sys, ledger, &facts, h->state.id, err);
 }

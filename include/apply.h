@@ -40,15 +40,16 @@ int sys_put_adjusts(struct ledger *l, const struct plan_adjust *items, size_t n,
 
 /*
  * All that follows a container's end: drops the entry, ends the group's anchor with its last member, gives neighbours
- * their CPUs back, restores the weights with the last container that relied on them. Unknown id: 0. facts may be NULL
- * (nothing is known of the machine): then neighbours stay as they are. Takes and releases the lock. Goes on after a
- * failure and returns the first.
+ * their CPUs back, restores the weights with the last container that relied on them. Unknown id: 0. The facts are
+ * loaded only when there is something to give back; where they cannot be had, neighbours stay as they are. Takes and
+ * releases the lock. Goes on after a failure and returns the first.
  */
-int sys_release(struct sys *s, struct ledger *l, const struct facts *facts, const char *id, struct error *err) must_check;
+int sys_release(struct sys *s, struct ledger *l, struct facts_source *facts, const char *id,
+		struct error *err) must_check;
 
 /*
  * Looks closer at entries that ledger_occupancy() called stale: releases those whose process is gone, and marks as
  * degraded those that run although their hook died half-way. Takes and releases the lock.
  */
-int sys_sweep(struct sys *s, struct ledger *l, const struct facts *facts, const char *const *ids, size_t n,
+int sys_sweep(struct sys *s, struct ledger *l, struct facts_source *facts, const char *const *ids, size_t n,
 	      struct error *err) must_check;

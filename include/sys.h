@@ -220,6 +220,16 @@ void facts_done(struct facts *f);
  */
 int facts_load(const struct sys *s, const char *root, const char *state_dir, struct facts *ret_facts,
 	       struct error *err) must_check;
+/* For whoever may turn out not to need them: loaded by the first facts_get(). */
+struct facts_source {
+	const char *root, *state_dir;
+	struct facts facts; /* topo is NULL until they are loaded */
+};
+void facts_source_done(struct facts_source *source);
+#define cleanup_facts_source cleanup_with(facts_source_done)
+/* *ret_facts belongs to the source. Fails as facts_load() does, and the next call tries again. */
+int facts_get(const struct sys *s, struct facts_source *source, const struct facts **ret_facts,
+	      struct error *err) must_check;
 /* The program's side: discovers. Links hwloc, libnuma and libcgroup, so the hook never calls it. */
 int facts_discover(const struct sys *s, const char *root, struct facts *ret_facts, struct error *err) must_check;
 int facts_format(const struct facts *f, char **ret_text, size_t *ret_len) must_check;

@@ -219,3 +219,17 @@ int facts_load(const struct sys *s, const char *root, const char *state_dir, str
 		r = load_cache(state_dir, key, ret_facts, err);
 	return r < 0 ? error_prefix(err, r, "the machine's topology cannot be found out") : 0;
 }
+
+void facts_source_done(struct facts_source *source)
+{
+	facts_done(&source->facts);
+}
+
+int facts_get(const struct sys *s, struct facts_source *source, const struct facts **ret_facts, struct error *err)
+{
+	int r = source->facts.topo ? 0 : facts_load(s, source->root, source->state_dir, &source->facts, err);
+
+	if (r == 0)
+		*ret_facts = &source->facts;
+	return r;
+}

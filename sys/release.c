@@ -66,9 +66,13 @@ static int restore(struct sys *s, struct ledger *l, struct error *err)
  */
 static int end_anchor(struct sys *s, struct ledger *l, const struct entry *e, struct error *err)
 {
+	struct anchor_ref anchor;
 	size_t members, own = e->state != ENTRY_LEAVING;
-	int r = ledger_lock(l, err);
+	int r = ledger_get_anchor(l, e->group, &anchor, NULL);
 
+	if (r == -ENOENT)
+		return 0; /* most groups of a machine that needs no cookies: the members need not be counted */
+	r = ledger_lock(l, err);
 	if (r < 0)
 		return r;
 	r = ledger_members(l, e->group, &members, err);
@@ -194,25 +198,32 @@ static int drop_unreadable(struct ledger *l, const char *id, struct error *err)
 	return r;
 }
 
-static int release(struct sys *s, struct ledger *l, const struct facts *facts, const char *id, bool only_dead,
+static int release(struct sys *s, struct ledger *l, struct facts_source *source, const char *id, bool only_dead,
 		   struct error *err)
 {
 	cleanup_entry struct entry *e = NULL, *again = NULL;
 	cleanup_with(adjusts_done) struct adjusts adjusts = { 0 };
+	const struct facts *facts = NULL;
 	struct error found = { 0 };
 	int first = 0, r = ledger_get(l, id, &e, err);
 
 	if (r == -ENOENT)
 		return drop_unreadable(l, id, err);
-	if (r == 0)
-		r = ledger_lock_group(l, e->group, err);
 	if (r < 0)
 		return r;
+	/* Before any lock is taken: they may have to be discovered anew. */
+	if (owes(e))
+		keep_first(facts_get(s, source, &facts, &found), &found, &first, err);
+	r = ledger_lock_group(l, e->group, &found);
+	if (r < 0) {
+		keep_first(r, &found, &first, err);
+		return first;
+	}
 	/* Another hook may have released it while this one waited, or the id may be a new container's by now. */
 	r = ledger_get(l, id, &again, NULL);
 	if (r < 0 || again->start_time != e->start_time || (only_dead && proc_alive(s, e->pid, e->start_time))) {
 		ledger_unlock_group(l, e->group);
-		return 0;
+		return first;
 	}
 	keep_first(release_locked(s, l, facts, again, &adjusts, &found), &found, &first, err);
 	ledger_unlock_group(l, e->group);
@@ -224,7 +235,7 @@ static int release(struct sys *s, struct ledger *l, const struct facts *facts, c
 	return first;
 }
 
-int sys_release(struct sys *s, struct ledger *l, const struct facts *facts, const char *id, struct error *err)
+int sys_release(struct sys *s, struct ledger *l, struct facts_source *facts, const char *id, struct error *err)
 {
 	return release(s, l, facts, id, false, err);
 }
@@ -249,7 +260,7 @@ static int mark_half_applied(struct sys *s, struct ledger *l, const char *id, st
 	return r == -ENOENT ? 0 : r;
 }
 
-int sys_sweep(struct sys *s, struct ledger *l, const struct facts *facts, const char *const *ids, size_t n,
+int sys_sweep(struct sys *s, struct ledger *l, struct facts_source *facts, const char *const *ids, size_t n,
 	      struct error *err)
 {
 	int first = 0;
