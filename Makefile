@@ -40,12 +40,13 @@ STATIC = $(if $(SAN),,-static)
 
 pkg = $(shell $(PKG_CONFIG) $(1))
 CFLAGS_json = $(call pkg,--cflags yajl)
-CFLAGS_sandbox = $(call pkg,--cflags libseccomp)
+CFLAGS_filters = $(call pkg,--cflags libseccomp)
+CFLAGS_sandbox = -I$(O)
 CFLAGS_topology_hwloc = $(call pkg,--cflags hwloc)
 CFLAGS_numa = $(call pkg,--cflags numa)
 CFLAGS_cgroup = $(call pkg,--cflags libcgroup)
-LIBS_hook = $(if $(SAN),$(call pkg,--libs yajl libseccomp),-lyajl_s $(call pkg,--libs libseccomp))
-LIBS_full = $(call pkg,--libs yajl libseccomp hwloc numa libcgroup)
+LIBS_hook = $(if $(SAN),$(call pkg,--libs yajl),-lyajl_s)
+LIBS_full = $(call pkg,--libs yajl hwloc numa libcgroup)
 
 # ---- what is built -----------------------------------------------------------------------------------------------
 
@@ -53,7 +54,7 @@ src_of = $(sort $(wildcard $(1)/*.c))
 obj_of = $(patsubst %.c,$(O)/%.o,$(1))
 
 POLICY_SRC = $(call src_of,policy)
-SYS_SRC = $(call src_of,sys)
+SYS_SRC = $(filter-out sys/filters.c,$(call src_of,sys))
 ANCHOR_SRC = hook/anchor.c hook/keeper.c
 HOOK_SRC = $(filter-out $(ANCHOR_SRC) hook/topology.c,$(call src_of,hook))
 CLI_SRC = $(call src_of,cli)
@@ -74,6 +75,18 @@ $(O)/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS_ALL) -Iinclude $(CFLAGS_$(basename $(notdir $<))) $(CFLAGS_ALL) -c $< -o $@
+
+# The seccomp filters, printed as C by a program that runs here. To build for another machine, build $(O)/filters for this
+# one first.
+$(O)/filters: $(O)/sys/filters.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) -o $@ $< $(call pkg,--libs libseccomp)
+
+$(O)/filters.h: $(O)/filters
+	$(call say,GEN,$@)
+	$(Q)$< $(firstword $(subst -, ,$(shell $(CC) -dumpmachine))) >$@.new && mv $@.new $@
+
+$(O)/sys/sandbox.o: $(O)/filters.h
 
 $(LIBPOLICY): $(call obj_of,$(POLICY_SRC))
 	$(call say,AR,$@)

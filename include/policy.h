@@ -31,6 +31,7 @@ enum guard {
 	GUARD_MEMORY = 1 << 1,   /* set_mempolicy, mbind, set_mempolicy_home_node, migrate_pages, move_pages */
 	GUARD_AFFINITY = 1 << 2, /* sched_setaffinity */
 };
+#define GUARD_ALL (GUARD_COOKIE | GUARD_MEMORY | GUARD_AFFINITY)
 
 /* Names as they stand in the policy file, in the ledger and in tables; NULL for a value out of range. */
 const char *isolation_mode_name(enum isolation_mode v);

@@ -161,13 +161,15 @@ int weights_restore(const struct sys *s, const struct saved_weights *saved, stru
 /* Installs the filter in all held threads (seccomp(2) with TSYNC). Survives exec, cannot be taken off again. */
 int guard_inject(struct held *h, unsigned guard, struct error *err) must_check;
 
-/* ---- sandbox (sys/sandbox.c: the only user of libseccomp) ---- */
+/* ---- sandbox (sys/sandbox.c; its filters are made at build time by sys/filters.c, the only user of libseccomp) ---- */
 
+struct sock_filter;
 struct bpf_filter {
-	void *data; /* struct sock_filter[], malloc'd */
-	size_t len; /* bytes */
+	const struct sock_filter *code;
+	size_t len; /* instructions */
 };
-int sandbox_guard_filter(unsigned guard, struct bpf_filter *ret) must_check;
+/* guard: enum guard, or-ed. Static; NULL for none, or for what is no guard. */
+const struct bpf_filter *sandbox_guard_filter(unsigned guard);
 /* Confines the calling process to waiting for a signal. For cotenant-anchor. */
 int sandbox_anchor(void) must_check;
 

@@ -6,27 +6,20 @@
 #include <stdio.h>
 #include <sys/syscall.h>
 
-static void filter_done(struct bpf_filter *f)
-{
-	free(f->data);
-}
-
 /* The program and its filter behind it, as they lie in the process's scratch memory. */
 static int write_filter(struct held *h, const struct bpf_filter *filter, unsigned long *ret_address)
 {
-	struct sock_fprog program = { .len = (unsigned short) (filter->len / sizeof(struct sock_filter)) };
+	const size_t size = filter->len * sizeof(*filter->code);
+	struct sock_fprog program = { .len = (unsigned short) filter->len };
 	unsigned long address;
-	int r;
+	int r = held_scratch(h, sizeof(program) + size, &address);
 
-	if (filter->len / sizeof(struct sock_filter) > BPF_MAXINSNS)
-		return -EFBIG;
-	r = held_scratch(h, sizeof(program) + filter->len, &address);
 	if (r < 0)
 		return r;
 	program.filter = (struct sock_filter *) (address + sizeof(program)); /* the process's address, not ours */
 	r = held_write(h, address, &program, sizeof(program));
 	if (r == 0)
-		r = held_write(h, address + sizeof(program), filter->data, filter->len);
+		r = held_write(h, address + sizeof(program), filter->code, size);
 	if (r == 0)
 		*ret_address = address;
 	return r;
@@ -80,16 +73,15 @@ static int read_back(struct held *h, pid_t tid, struct error *err)
 
 int guard_inject(struct held *h, unsigned guard, struct error *err)
 {
-	cleanup_with(filter_done) struct bpf_filter filter = { 0 };
+	const struct bpf_filter *filter = sandbox_guard_filter(guard);
 	unsigned long address = 0;
 	int r;
 
 	if (!guard)
 		return 0;
-	r = sandbox_guard_filter(guard, &filter);
-	if (r < 0)
-		return error_set(err, -r, "guard: the seccomp filter cannot be made: %s", strerror(-r));
-	r = write_filter(h, &filter, &address);
+	if (!filter)
+		return error_set(err, EINVAL, "guard: %#x is no set of guards", guard);
+	r = write_filter(h, filter, &address);
 	if (r < 0)
 		return error_set(err, -r, "guard of process %d: the filter cannot be handed over: %s", held_pid(h),
 				 strerror(-r));

@@ -184,18 +184,18 @@ static void test_each_guard(void **state)
 
 static void own_filter_body(struct tracee *t)
 {
-	struct bpf_filter f = { 0 };
+	const struct bpf_filter *f = sandbox_guard_filter(GUARD_AFFINITY);
 
 	tracee_thread(t, 1, parked_thread);
 	wait_for(&t->shared->slot[1].tid, 1);
 	/* Confines this thread alone: the other's filters are no longer an ancestor of its. */
-	if (sandbox_guard_filter(GUARD_AFFINITY, &f) < 0)
+	if (!f)
 		_exit(1);
 	{
 		struct {
 			unsigned short len;
-			void *data;
-		} program = { (unsigned short) (f.len / 8), f.data };
+			const void *code;
+		} program = { (unsigned short) f->len, f->code };
 
 		if (syscall(SYS_seccomp, 1, 0, &program) < 0)
 			_exit(2);
