@@ -142,7 +142,10 @@ int held_read(struct held *h, unsigned long address, void *data, size_t len) mus
 
 /* The kernel's number of a policy mode (uapi/linux/mempolicy.h), without flags. */
 int mempolicy_mode(enum memory_policy policy);
-/* In every held thread, MPOL_F_STATIC_NODES, each read back; on failure every thread gets its old policy again. */
+/*
+ * In every held thread, MPOL_F_STATIC_NODES, each read back. On failure all get the policy again that the first one had:
+ * in a parked init they inherited it.
+ */
 int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, struct error *err) must_check;
 /* Back to the default policy in every held thread. */
 int mempolicy_reset(struct held *h, struct error *err) must_check;

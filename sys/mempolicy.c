@@ -21,15 +21,15 @@
 /* More than ADDRESS and POLICY, so that the kernel formats one line and walks the pages of one mapping. */
 #define FIRST_LINE 128
 
-struct old_policy {
+/* As get_mempolicy(2) tells it: the mode with its flags, and with static nodes those that were asked for. */
+struct raw_policy {
 	int32_t mode;
 	unsigned long nodes[KERNEL_NODES / (8 * sizeof(unsigned long))];
 };
 
 /* As it lies in the process's scratch memory. */
 struct area {
-	uint64_t nodes;
-	struct old_policy old;
+	struct raw_policy set, got;
 };
 
 /* Names as in mm/mempolicy.c, policy_modes[]; longer ones before those they begin with. */
@@ -122,7 +122,7 @@ int mempolicy_observe(const struct sys *s, pid_t pid, char **ret_text)
  * From numa_maps, not get_mempolicy(2): with static nodes that returns what was asked for, while nodes that are absent
  * or outside the cpuset have been dropped from what the kernel uses (mpol_set_nodemask() in mm/mempolicy.c).
  */
-static int read_back(struct held *h, pid_t tid, int mode, nodemask nodes, struct error *err)
+static int check_used(struct held *h, pid_t tid, int mode, nodemask nodes, struct error *err)
 {
 	cleanup_free char *path = NULL, *list = nodemask_format(nodes), *want = NULL, *got = NULL;
 	const char *taken;
@@ -151,19 +151,20 @@ static int read_back(struct held *h, pid_t tid, int mode, nodemask nodes, struct
 
 /* ---- injected calls ---- */
 
-static int get_old(struct held *h, size_t thread, unsigned long area, struct old_policy *ret)
+static int get_policy(struct held *h, size_t thread, unsigned long area, struct raw_policy *ret)
 {
-	const unsigned long mode_at = area + offsetof(struct area, old.mode);
-	const unsigned long nodes_at = area + offsetof(struct area, old.nodes);
+	const unsigned long mode_at = area + offsetof(struct area, got.mode);
+	const unsigned long nodes_at = area + offsetof(struct area, got.nodes);
 	const unsigned long args[6] = { mode_at, nodes_at, KERNEL_MAXNODE, 0, 0 };
 	long result;
 	int r = held_call(h, thread, SYS_get_mempolicy, args, &result);
 
 	if (r == 0 && result < 0)
 		r = (int) result;
-	return r < 0 ? r : held_read(h, area + offsetof(struct area, old), ret, sizeof(*ret));
+	return r < 0 ? r : held_read(h, area + offsetof(struct area, got), ret, sizeof(*ret));
 }
 
+/* The nodes lie in the area already. */
 static int set_policy(struct held *h, size_t thread, int mode, unsigned long nodes, unsigned long maxnode)
 {
 	const unsigned long args[6] = { (unsigned long) mode, nodes, maxnode };
@@ -171,13 +172,6 @@ static int set_policy(struct held *h, size_t thread, int mode, unsigned long nod
 	int r = held_call(h, thread, SYS_set_mempolicy, args, &result);
 
 	return r < 0 ? r : (int) result;
-}
-
-static int put_old(struct held *h, size_t thread, unsigned long area, const struct old_policy *old)
-{
-	int r = held_write(h, area + offsetof(struct area, old), old, sizeof(*old));
-
-	return r < 0 ? r : set_policy(h, thread, old->mode, area + offsetof(struct area, old.nodes), KERNEL_MAXNODE);
 }
 
 static int set_error(pid_t tid, int mode, nodemask nodes, int code, struct error *err)
@@ -197,33 +191,81 @@ static int set_error(pid_t tid, int mode, nodemask nodes, int code, struct error
 			 nodes ? " on nodes " : "", list ? list : "", cause);
 }
 
-static int inject_thread(struct held *h, size_t thread, unsigned long area, int mode, nodemask nodes,
-			 struct old_policy *ret_old, bool *ret_changed, struct error *err)
+/*
+ * What the kernel made of the nodes is looked up for one thread: all of them are in one cpuset and passed the same. That
+ * the others carry the policy they say themselves, since numa_maps has the kernel walk the pages of a mapping each time.
+ */
+static int read_back(struct held *h, size_t thread, unsigned long area, int mode, nodemask nodes, struct error *err)
 {
+	struct raw_policy got, want = { .mode = mode | (nodes ? MPOL_F_STATIC_NODES : 0), .nodes = { nodes } };
 	const pid_t tid = held_tid(h, thread);
-	int r = get_old(h, thread, area, ret_old);
+	int r;
+
+	if (thread == 0)
+		return check_used(h, tid, mode, nodes, err);
+	r = get_policy(h, thread, area, &got);
+	if (r < 0)
+		return error_set(err, -r, "memory policy of thread %d cannot be read back: %s", tid, strerror(-r));
+	if (got.mode != want.mode || memcmp(got.nodes, want.nodes, sizeof(got.nodes)) != 0)
+		return error_set(err, EBADE, "thread %d has memory policy \"%s\" (%#x) after \"%s\" (%#x) was set", tid,
+				 mode_name(got.mode & ~MPOL_MODE_FLAGS), (unsigned) got.mode, mode_name(mode),
+				 (unsigned) want.mode);
+	return 0;
+}
+
+static int inject_thread(struct held *h, size_t thread, unsigned long area, int mode, nodemask nodes, bool *ret_changed,
+			 struct error *err)
+{
+	int r = nodes ? set_policy(h, thread, mode | MPOL_F_STATIC_NODES, area + offsetof(struct area, set.nodes),
+				   KERNEL_MAXNODE) :
+			set_policy(h, thread, mode, 0, 0);
 
 	if (r < 0)
-		return set_error(tid, mode, nodes, r, err);
-	r = nodes ? set_policy(h, thread, mode | MPOL_F_STATIC_NODES, area + offsetof(struct area, nodes), NODE_MAX + 1) :
-		    set_policy(h, thread, mode, 0, 0);
-	if (r < 0)
-		return set_error(tid, mode, nodes, r, err);
+		return set_error(held_tid(h, thread), mode, nodes, r, err);
 	*ret_changed = true;
-	return read_back(h, tid, mode, nodes, err);
+	return read_back(h, thread, area, mode, nodes, err);
+}
+
+static int inject_all(struct held *h, unsigned long area, int mode, nodemask nodes, size_t *ret_changed,
+		      struct error *err)
+{
+	const struct raw_policy set = { .nodes = { nodes } };
+	int r = held_write(h, area + offsetof(struct area, set), &set, sizeof(set));
+
+	if (r < 0)
+		return error_set(err, -r, "process %d: no memory for call arguments: %s", held_pid(h), strerror(-r));
+	for (size_t i = 0; r == 0 && i < held_threads(h); i++) {
+		bool changed = false;
+
+		r = inject_thread(h, i, area, mode, nodes, &changed, err);
+		*ret_changed += changed;
+	}
+	return r;
+}
+
+/* Of the first `n` threads, to what one of them had: the threads of a parked init inherited theirs from its first. */
+static void put_back(struct held *h, size_t n, unsigned long area, const struct raw_policy *old, int code,
+		     struct error *err)
+{
+	int written = held_write(h, area + offsetof(struct area, set), old, sizeof(*old));
+
+	for (size_t i = 0; i < n; i++) {
+		int r = written < 0 ? written :
+				      set_policy(h, i, old->mode, area + offsetof(struct area, set.nodes),
+						 KERNEL_MAXNODE);
+
+		if (r < 0)
+			error_prefix(err, code, "memory policy of thread %d could not be put back", held_tid(h, i));
+	}
 }
 
 int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, struct error *err)
 {
-	const size_t n = held_threads(h);
-	cleanup_free struct old_policy *old = calloc(n, sizeof(*old));
 	int mode = mempolicy_mode(policy), r;
+	struct raw_policy old;
 	unsigned long area;
-	bool changed = false;
-	size_t i = 0;
+	size_t changed = 0;
 
-	if (!old)
-		return error_set(err, ENOMEM, "no memory");
 	if (mode < 0 || policy == MEMORY_INHERIT)
 		return mode < 0 ? mode : 0;
 	if (policy == MEMORY_LOCAL)
@@ -233,21 +275,14 @@ int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, 
 	if (policy == MEMORY_PREFERRED && (nodes & (nodes - 1)))
 		mode = MODE_PREFERRED_MANY;
 	r = held_scratch(h, sizeof(struct area), &area);
-	if (r == 0)
-		r = held_write(h, area + offsetof(struct area, nodes), &nodes, sizeof(nodes));
 	if (r < 0)
 		return error_set(err, -r, "process %d: no memory for call arguments: %s", held_pid(h), strerror(-r));
-	for (; i < n; i++) {
-		changed = false;
-		r = inject_thread(h, i, area, mode, nodes, &old[i], &changed, err);
-		if (r < 0)
-			break;
-	}
-	if (r == 0)
-		return 0;
-	for (size_t k = 0; k < i + changed; k++)
-		if (put_old(h, k, area, &old[k]) < 0)
-			error_prefix(err, r, "memory policy of thread %d could not be put back", held_tid(h, k));
+	r = get_policy(h, 0, area, &old);
+	if (r < 0)
+		return set_error(held_tid(h, 0), mode, nodes, r, err);
+	r = inject_all(h, area, mode, nodes, &changed, err);
+	if (r < 0)
+		put_back(h, changed, area, &old, r, err);
 	return r;
 }
 
