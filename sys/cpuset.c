@@ -330,10 +330,11 @@ static int read_back(const struct cpuset *c, enum which which, const char *value
 			 or_nothing(value), or_nothing(effective), parent ? or_nothing(parent) : "an unknown set");
 }
 
-static int write_one(const struct cpuset *c, enum which which, const char *value, struct error *err)
+/* A value that stands there already is not written again, but whether it applies is looked up all the same. */
+static int write_one(const struct cpuset *c, enum which which, const char *old, const char *value, struct error *err)
 {
 	cleanup_free char *inherited = NULL;
-	int r;
+	int r = 0;
 
 	if (!*value && !c->v2) {
 		r = read_parent(c, which, &inherited);
@@ -343,21 +344,23 @@ static int write_one(const struct cpuset *c, enum which which, const char *value
 		value = inherited;
 	}
 	/* write(2) of no bytes at all would not reach the kernel's handler. */
-	r = write_at(c->dir_fd, files[which].file, *value ? value : "\n");
+	if (!old || !same_set(old, value))
+		r = write_at(c->dir_fd, files[which].file, *value ? value : "\n");
 	return r < 0 ? refused(c, which, value, r, err) : read_back(c, which, value, err);
 }
 
 /* Memory first: pages then follow the CPUs that are about to change, and never the other way round. */
-static int write_both(const struct cpuset *c, const char *cpus, const char *mems, struct error *err)
+static int write_both(const struct cpuset *c, const char *const old[2], const char *const new[2], struct error *err)
 {
-	int r = mems ? write_one(c, MEMS, mems, err) : 0;
+	int r = new[MEMS] ? write_one(c, MEMS, old[MEMS], new[MEMS], err) : 0;
 
-	return r == 0 && cpus ? write_one(c, CPUS, cpus, err) : r;
+	return r == 0 && new[CPUS] ? write_one(c, CPUS, old[CPUS], new[CPUS], err) : r;
 }
 
 int cpuset_write(const struct sys *s, const struct cpuset *c, const char *cpus, const char *mems, struct error *err)
 {
 	cleanup_free char *old_cpus = NULL, *old_mems = NULL;
+	static const char *const unknown[2] = { NULL, NULL };
 	int r;
 
 	if (c->dir_fd < 0)
@@ -366,14 +369,15 @@ int cpuset_write(const struct sys *s, const struct cpuset *c, const char *cpus, 
 		return in_cgroup(c->path,
 				 error_set(err, EROFS, "the root directory is not this machine's: nothing is changed"),
 				 err);
-	r = cpuset_read(c, &old_cpus, &old_mems, NULL, NULL);
+	r = cpuset_read(c, cpus ? &old_cpus : NULL, mems ? &old_mems : NULL, NULL, NULL);
 	if (r < 0)
 		return in_cgroup(c->path, error_set(err, -r, "its cpuset cannot be read: %s", strerror(-r)), err);
-	r = write_both(c, cpus, mems, err);
+	r = write_both(c, (const char *const[]){ [CPUS] = old_cpus, [MEMS] = old_mems },
+		       (const char *const[]){ [CPUS] = cpus, [MEMS] = mems }, err);
 	if (r == 0)
 		return 0;
 	/* Half a change is nobody's wish. */
-	if (write_both(c, cpus ? old_cpus : NULL, mems ? old_mems : NULL, NULL) < 0)
+	if (write_both(c, unknown, (const char *const[]){ [CPUS] = old_cpus, [MEMS] = old_mems }, NULL) < 0)
 		error_prefix(err, r, "half changed, and the old value cannot be put back");
 	return in_cgroup(c->path, r, err);
 }
