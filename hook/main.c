@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +21,7 @@
 /* After the deadline, waits are interrupted this often; and after this many times the hook gives up without ceremony. */
 #define ALARM_EVERY_MS 50
 #define ALARM_LAST 20
+#define HEAP_PAD (256 << 10)
 #define SAID_MAX 2000 /* characters of a message */
 
 static const struct {
@@ -63,12 +66,10 @@ static void usage(void)
 /* Started without standard descriptors, a file of ours could get the number 2, and a message would land in it. */
 static int fill_standard_fds(void)
 {
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDWR);
-	while (fd >= 0 && fd <= STDERR_FILENO);
-	return fd < 0 ? -errno : close(fd);
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* the lowest free number */
+			return -errno;
+	return 0;
 }
 
 /* Exists to interrupt blocking calls. When even that does not end the hook, a container start must not hang. */
@@ -104,7 +105,7 @@ static int arm_deadline(struct sys *s, int timeout_ms, struct error *err)
 /* The runtime closes its end when it has written all; a runtime that does not is left at the deadline. */
 static int read_state(const struct sys *s, struct arena *a, char **ret_text, size_t *ret_len, struct error *err)
 {
-	size_t size = 16u << 10, used = 0;
+	size_t size = 4096, used = 0;
 	char *text = arena_alloc(a, size);
 
 	while (text) {
@@ -219,6 +220,9 @@ int main(int argc, char **argv)
 	const char *fault = NULL;
 	size_t stage = 0;
 
+	/* It lives for a millisecond: memory given back to the kernel and taken again costs more than it frees. */
+	mallopt(M_TOP_PAD, HEAP_PAD);
+	mallopt(M_TRIM_THRESHOLD, INT_MAX);
 	if (fill_standard_fds() < 0)
 		return 1;
 	if (parse_options(argc, argv, &options, &timeout_ms, &fault) < 0) {
