@@ -377,6 +377,8 @@ static bool admits(const struct create *c, int r)
 	/* What this machine cannot do is for isolation.on_unsupported to decide: "refuse" there is no accident. */
 	if (r == -EOPNOTSUPP || !c->policy)
 		return false;
+	if (r == -ENOTRECOVERABLE) /* sys_apply(): the init does not do any more what the runtime expects of it */
+		return false;
 	if (r == -EEXIST) /* the ledger knows a container by its id: the other one's entry would be lost */
 		return false;
 	if (c->match.class)

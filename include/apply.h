@@ -24,7 +24,10 @@ struct apply_target {
 	bool keep_going;
 };
 
-/* *ret_step tells at which step it failed; untouched on success. Holds no lock when called or when it returns. */
+/*
+ * *ret_step tells at which step it failed; untouched on success. -ENOTRECOVERABLE whatever keep_going says: the init must
+ * not run on. Holds no lock when called or when it returns.
+ */
 int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct error *err) must_check;
 
 /*

@@ -124,7 +124,11 @@ int cookie_verify(const struct sys *s, pid_t pid, pid_t anchor, pid_t *ret_tid) 
  */
 struct held;
 int held_open(const struct sys *s, pid_t pid, struct held **ret_held, struct error *err) must_check;
-void held_close(struct held *h);
+/*
+ * -ENOTRECOVERABLE: an injected call did not return in time and a thread goes on with its registers; such a process must
+ * not be relied on. Frees h all the same; NULL is fine.
+ */
+int held_close(struct held *h);
 void held_closep(struct held **h);
 #define cleanup_held cleanup_with(held_closep)
 size_t held_threads(const struct held *h);

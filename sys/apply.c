@@ -300,6 +300,11 @@ int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct
 		return error_set(err, EROFS, "the root directory is not this machine's: nothing is changed");
 	}
 	r = run_steps(&run, ret_step, err);
-	held_close(run.held);
-	return r;
+	if (held_close(run.held) == 0)
+		return r;
+	*ret_step = memory_wanted(run.plan) ? STEP_MEMORY : STEP_GUARD;
+	return error_set(err, ENOTRECOVERABLE,
+			 "a call injected into process %d does not return, so that it cannot be given its registers "
+			 "back: it must be killed",
+			 t->init->pid);
 }

@@ -17,6 +17,8 @@
 #define WAIT_NS 10000000
 /* What has been begun is put back even when the deadline passes meanwhile; a call of ours takes microseconds. */
 #define GRACE_NS INT64_C(500000000)
+/* And so much longer for what was begun and has not come back. The hook's own last word comes a second after. */
+#define LAST_GRACE_NS INT64_C(300000000)
 #define CLEAN_PASSES 2
 /* Scratch memory is reserved in such pieces, so that one mapping serves all callers; pages not used cost nothing. */
 #define SCRATCH_UNIT (32u << 10)
@@ -28,6 +30,7 @@ struct held_thread {
 	pid_t tid;
 	struct arch_regs regs;
 	uint64_t signal_mask;
+	bool away; /* it was sent into a call of ours and has not got its registers back */
 };
 
 struct held {
@@ -400,6 +403,18 @@ int held_open(const struct sys *s, pid_t pid, struct held **ret_held, struct err
 
 /* ---- calls ---- */
 
+/* The thread must be stopped. */
+static int bring_back(struct held_thread *t)
+{
+	int r = set_regs(t->tid, &t->regs);
+
+	if (r == 0)
+		r = set_signal_mask(t->tid, t->signal_mask);
+	if (r == 0)
+		t->away = false;
+	return r;
+}
+
 /* To the next stop at a system call. With the mask of held_call() only a SIGSTOP can come in between: passed on. */
 static int run_to_syscall(struct held *h, pid_t tid)
 {
@@ -433,13 +448,14 @@ static int run_to_syscall(struct held *h, pid_t tid)
  */
 int held_call(struct held *h, size_t thread, long nr, const unsigned long args[6], long *ret)
 {
-	const struct held_thread *t = &h->threads[thread];
+	struct held_thread *t = &h->threads[thread];
 	struct arch_regs regs = t->regs;
 	int r, back;
 
-	if (out_of_time(h))
+	if (t->away || out_of_time(h))
 		return -ETIMEDOUT;
 	h->grace_ns = GRACE_NS;
+	t->away = true;
 	arch_set_call(&regs, h->syscall_pc, nr, args);
 	r = set_signal_mask(t->tid, UINT64_MAX);
 	if (r == 0)
@@ -450,9 +466,9 @@ int held_call(struct held *h, size_t thread, long nr, const unsigned long args[6
 		r = run_to_syscall(h, t->tid);
 	if (r == 0)
 		r = get_regs(t->tid, &regs);
-	back = set_regs(t->tid, &t->regs);
-	if (back == 0)
-		back = set_signal_mask(t->tid, t->signal_mask);
+	back = bring_back(t);
+	if (r == -ESRCH)
+		t->away = false; /* it has ended */
 	h->grace_ns = 0;
 	if (r == 0)
 		r = back;
@@ -495,32 +511,57 @@ int held_scratch(struct held *h, size_t size, unsigned long *ret_address)
 	return 0;
 }
 
-static void let_go(const struct held *h, pid_t tid)
+/*
+ * A thread that is still in a call of ours: interrupted, it stops inside or at the end of that call, and either way goes
+ * on with the one it was parked in. -ENOTRECOVERABLE: it does not stop.
+ */
+static int fetch(const struct held *h, struct held_thread *t)
 {
-	if (ptrace(PTRACE_DETACH, tid, NULL, NULL) == 0)
-		return;
-	/* Interrupted, but never waited for since another thread failed: it would stay stopped. */
-	if (wait_held(h, tid) == 0)
-		ptrace(PTRACE_DETACH, tid, NULL, NULL);
+	int status, r;
+
+	ptrace(PTRACE_INTERRUPT, t->tid, NULL, NULL); /* fails when the thread has ended: the wait tells */
+	r = wait_stop(h, t->tid, &status);
+	if (r == 0)
+		r = bring_back(t);
+	return r == 0 || r == -ESRCH ? 0 : -ENOTRECOVERABLE;
 }
 
-void held_close(struct held *h)
+static int let_go(const struct held *h, struct held_thread *t)
 {
+	int r = t->away ? fetch(h, t) : 0;
+
+	if (r < 0 || ptrace(PTRACE_DETACH, t->tid, NULL, NULL) == 0)
+		return r;
+	/* Interrupted, but never waited for since another thread failed: it would stay stopped. */
+	if (wait_held(h, t->tid) == 0)
+		ptrace(PTRACE_DETACH, t->tid, NULL, NULL);
+	return 0;
+}
+
+int held_close(struct held *h)
+{
+	int64_t late;
+	int r = 0;
+
 	if (!h)
-		return;
+		return 0;
 	unmap_scratch(h);
-	h->grace_ns = GRACE_NS;
+	late = h->s->deadline_ns ? sys_now_ns() - h->s->deadline_ns : 0;
+	h->grace_ns = LAST_GRACE_NS + (late > 0 ? late : 0);
 	for (size_t i = 0; i < h->n; i++)
-		let_go(h, h->threads[i].tid);
+		if (let_go(h, &h->threads[i]) < 0)
+			r = -ENOTRECOVERABLE;
 	unwatch_stops(h);
 	closep(&h->mem_fd);
 	free(h->threads);
 	free(h);
+	return r;
 }
 
 void held_closep(struct held **h)
 {
-	held_close(*h);
+	if (held_close(*h) < 0)
+		return; /* before a call was made: nothing can be lost */
 }
 
 size_t held_threads(const struct held *h)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +78,72 @@ static void test_compat_process(void **state)
 	sys_done(&s);
 }
 
+/* ---- a call of ours that does not come back ---- */
+
+/* In its child by vfork(2), which has our registers, read(2) seems to have returned 0. */
+static void reading_body(struct tracee *t)
+{
+	const pid_t self = getpid();
+	ssize_t n;
+	char c;
+
+	t->shared->slot[0].tid = t->pid;
+	n = read(t->from_parent, &c, 1);
+	while (n == 0 && getppid() == self)
+		short_pause();
+	if (getpid() != self)
+		_exit(0);
+	t->shared->value = n;
+	t->shared->slot[0].done = 1;
+	while (t->shared->go == 0)
+		short_pause();
+}
+
+static void hold_reader(struct sys *s, struct tracee *t, struct held **ret_held)
+{
+	tracee_start(t, reading_body);
+	tracee_wait_parked(t, 1);
+	assert_int_equal(held_open(s, t->pid, ret_held, NULL), 0);
+}
+
+/* It can be interrupted, so the process gets its registers back when it is let go. */
+static void test_late_call_is_taken_back(void **state)
+{
+	const unsigned long args[6] = { 0 };
+	struct sys s = real_sys(100);
+	struct tracee t;
+	struct held *h = NULL;
+	long result = 0;
+
+	(void) state;
+	hold_reader(&s, &t, &h);
+	assert_int_equal(held_call(h, 0, SYS_pause, args, &result), -ETIMEDOUT);
+	assert_int_equal(held_close(h), 0);
+	assert_int_equal(write(t.to_child, "x", 1), 1);
+	wait_for(&t.shared->slot[0].done, 1);
+	assert_int_equal(t.shared->value, 1);
+	t.shared->go = 1;
+	tracee_end(&t);
+	sys_done(&s);
+}
+
+/* It cannot, and whoever waits for the process must not be told that all is well. */
+static void test_lost_call_is_told(void **state)
+{
+	const unsigned long args[6] = { 0 };
+	struct sys s = real_sys(100);
+	struct tracee t;
+	struct held *h = NULL;
+	long result = 0;
+
+	(void) state;
+	hold_reader(&s, &t, &h);
+	assert_int_equal(held_call(h, 0, SYS_vfork, args, &result), -ETIMEDOUT);
+	assert_int_equal(held_close(h), -ENOTRECOVERABLE);
+	tracee_end(&t);
+	sys_done(&s);
+}
+
 static void test_gone_and_foreign(void **state)
 {
 	struct sys s = real_sys(60000), foreign;
@@ -99,6 +166,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadline),
 		cmocka_unit_test(test_compat_process),
+		cmocka_unit_test(test_late_call_is_taken_back),
+		cmocka_unit_test(test_lost_call_is_told),
 		cmocka_unit_test(test_gone_and_foreign),
 	};
 
