@@ -30,7 +30,10 @@ WARN = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -
 HARDEN = -fstack-protector-strong -D_FORTIFY_SOURCE=2 -fno-strict-aliasing
 SAN_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
-CPPFLAGS_ALL = -D_GNU_SOURCE -DLIBEXECDIR='"$(LIBEXECDIR)"' $(CPPFLAGS)
+CPPFLAGS_ALL = -D_GNU_SOURCE $(CPPFLAGS)
+# Paths that are compiled in: only into these, so that another PREFIX costs little.
+CPPFLAGS_PATHS = -DLIBEXECDIR='"$(LIBEXECDIR)"'
+PATHS_SRC = sys/helper.c tests/unit/test_helper.c
 CFLAGS_ALL = -std=gnu11 $(OPT) $(WARN) $(if $(SAN),$(SAN_FLAGS),$(HARDEN)) -MMD -MP $(CFLAGS)
 LDFLAGS_ALL = $(if $(SAN),$(SAN_FLAGS),-Wl,-z,relro,-z,now) $(LDFLAGS)
 
@@ -70,11 +73,26 @@ UNIT_SHARED = $(call obj_of,$(filter-out tests/unit/test_%,$(UNIT_SRC)))
 .PHONY: all
 all: $(PROGRAMS)
 
+# Variables are no files: what they hold goes into a stamp, which is written when it differs, and then whatever was made
+# with it is made anew.
+quote = '$(subst ','\'',$(1))'
+stamp = $(Q)mkdir -p $(@D) && echo $(call quote,$(1)) | { cmp -s - $@ || echo $(call quote,$(1)) >$@; }
+
+.PHONY: force
+$(O)/stamp-flags: force
+	$(call stamp,$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(LDFLAGS_ALL))
+
+$(O)/stamp-paths: force
+	$(call stamp,$(CPPFLAGS_PATHS))
+
+$(call obj_of,$(PATHS_SRC)): $(O)/stamp-paths
+$(call obj_of,$(PATHS_SRC)): CPPFLAGS_MORE = $(CPPFLAGS_PATHS)
+
 # A room sees include/ and nothing else of ours, so that the include rule holds by construction.
-$(O)/%.o: %.c
+$(O)/%.o: %.c $(O)/stamp-flags
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS_ALL) -Iinclude $(CFLAGS_$(basename $(notdir $<))) $(CFLAGS_ALL) -c $< -o $@
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CPPFLAGS_MORE) -Iinclude $(CFLAGS_$(basename $(notdir $<))) $(CFLAGS_ALL) -c $< -o $@
 
 # The seccomp filters, printed as C by a program that runs here. To build for another machine, build $(O)/filters for this
 # one first.

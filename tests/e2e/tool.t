@@ -79,41 +79,6 @@ if init_start "status: a container"; then
 	like "$(tool status red)" '^red +red +own +ended +cores +- ' "status: a container that ended"
 fi
 
-# ---- what is installed -------------------------------------------------------------------------------------------------
-
-root=$work/install
-ok "make install" "$make" --no-print-directory O="${BUILD:-build}" install DESTDIR="$root"
-is "$(cd "$root" && find . -type f ! -path '*/examples/*' -printf '%m %P\n' | sort -k 2)" "755 usr/local/bin/cotenant
-644 usr/local/lib/systemd/system/cotenant-keeper.service
-755 usr/local/libexec/cotenant/cotenant-anchor
-755 usr/local/libexec/cotenant/cotenant-topology
-755 usr/local/sbin/cotenant-hook
-644 usr/local/share/cotenant/policy.schema.json
-644 usr/local/share/man/man5/cotenant-policy.5
-644 usr/local/share/man/man8/cotenant-hook.8" "make install: programs, schema and manual"
-is "$(diff -r oci-examples "$root/usr/local/share/cotenant/examples")" "" "make install: examples"
-installed='mount --bind "$1/usr/local" /usr/local && shift && exec "$@"'
-if unshare -m true 2>/dev/null; then
-	like "$(unshare -m sh -c "$installed" sh "$root" /usr/local/bin/cotenant --state-dir "$work/fresh" support 2>&1)" \
-		'^This machine has ' "installed: cotenant finds its helper"
-	is "$(echo '{"id": "red"}' | unshare -m sh -c "$installed" sh "$root" /usr/local/sbin/cotenant-hook poststop --state-dir "$work/fresh2" 2>&1; echo "$?")" \
-		0 "installed: so does the hook"
-else
-	skip "mount namespaces" "installed: programs at their places"
-fi
-like "$("$root/usr/local/bin/cotenant" --state-dir "$work/fresh3" support 2>&1)" \
-	"^(This machine has|cotenant: the machine's topology cannot be found out: /usr/local/libexec/cotenant/cotenant-topology cannot be run: No such file)" \
-	"cotenant without its helper says which one it misses"
-if command -v mandoc >/dev/null; then
-	for page in man5/cotenant-policy.5 man8/cotenant-hook.8; do
-		text=$(mandoc -T ascii "$root/usr/local/share/man/$page" | col -b)
-		like "$text" '^NAME$' "manual: $page renders"
-		ok "manual: $page has text" test "$(wc -l <<<"$text")" -gt 100
-	done
-else
-	skip "mandoc" "manual pages render"
-fi
-
 # ---- what README.md and the examples say -----------------------------------------------------------------------------
 
 for target in $(grep -oE '\bmake [a-z-]+' README.md | cut -d ' ' -f 2 | sort -u); do
