@@ -4,7 +4,7 @@
 #   make demo       see it work on this machine (installs what it lacks)
 #   make demo-vm    the same in a guest with SMT, NUMA, CXL-like memory and core scheduling
 #   make check      every test tier; MUST_RUN="unit fixture fault fuzz vm" makes a skipped tier a failure
-#   make install    DESTDIR= PREFIX=
+#   make install    DESTDIR= PREFIX=; make uninstall with the same
 #
 # V=1 shows the commands.
 
@@ -206,20 +206,40 @@ $(O)/tests/bench/noop $(O)/tests/bench/rounds $(patsubst tests/vm/%.c,$(O)/tests
 
 # ---- install -----------------------------------------------------------------------------------------------------
 
-.PHONY: install clean
+# Paths in examples and manual pages are those of an install without a PREFIX; what is installed has its own.
+MAN = policy/cotenant-policy.5 hook/cotenant-hook.8
+EXAMPLES = $(shell cd oci-examples && find . -type f | sed 's|^\./||')
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+to = "$(DESTDIR)$(1)"
+own_paths = sed 's|/usr/local/sbin/|$(SBINDIR)/|g; s|/usr/local/libexec/cotenant|$(LIBEXECDIR)|g; \
+	s|/usr/local/share/cotenant|$(DATADIR)/cotenant|g'
+put = $(own_paths) $(1) | install -D -m 644 /dev/stdin
+
+.PHONY: install uninstall clean
 install: all
-	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBEXECDIR) \
-		$(DESTDIR)$(DATADIR)/man/man5 $(DESTDIR)$(DATADIR)/man/man8 $(DESTDIR)$(DATADIR)/cotenant/examples
-	install -m 755 $(O)/cotenant-hook $(DESTDIR)$(SBINDIR)/
-	install -m 755 $(O)/cotenant $(DESTDIR)$(BINDIR)/
-	install -m 755 $(O)/cotenant-anchor $(O)/cotenant-topology $(DESTDIR)$(LIBEXECDIR)/
-	install -m 644 policy/cotenant-policy.5 $(DESTDIR)$(DATADIR)/man/man5/
-	install -m 644 hook/cotenant-hook.8 $(DESTDIR)$(DATADIR)/man/man8/
-	install -m 644 policy/policy.schema.json $(DESTDIR)$(DATADIR)/cotenant/
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|/usr/local/libexec/cotenant|$(LIBEXECDIR)|' hook/cotenant-keeper.service \
-		>$(DESTDIR)$(PREFIX)/lib/systemd/system/cotenant-keeper.service
-	cp -R oci-examples/. $(DESTDIR)$(DATADIR)/cotenant/examples/
+	install -d $(call to,$(SBINDIR)) $(call to,$(BINDIR)) $(call to,$(LIBEXECDIR))
+	install -m 755 $(O)/cotenant-hook $(call to,$(SBINDIR)/)
+	install -m 755 $(O)/cotenant $(call to,$(BINDIR)/)
+	install -m 755 $(O)/cotenant-anchor $(O)/cotenant-topology $(call to,$(LIBEXECDIR)/)
+	$(call put,hook/cotenant-keeper.service) $(call to,$(UNITDIR)/cotenant-keeper.service)
+	install -D -m 644 policy/policy.schema.json $(call to,$(DATADIR)/cotenant/policy.schema.json)
+	set -e; for page in $(MAN); do \
+		$(call put,$$page) $(call to,$(DATADIR)/man/man$${page##*.}/$${page##*/}); \
+	done
+	set -e; for file in $(EXAMPLES); do \
+		$(call put,oci-examples/$$file) $(call to,$(DATADIR)/cotenant/examples/$$file); \
+	done
+
+# The files that install puts there, by name, and directories of our own that are empty then.
+uninstall:
+	rm -f $(call to,$(SBINDIR)/cotenant-hook) $(call to,$(BINDIR)/cotenant) $(call to,$(LIBEXECDIR)/cotenant-anchor) \
+		$(call to,$(LIBEXECDIR)/cotenant-topology) $(call to,$(UNITDIR)/cotenant-keeper.service) \
+		$(call to,$(DATADIR)/cotenant/policy.schema.json)
+	for page in $(MAN); do rm -f $(call to,$(DATADIR)/man/man$${page##*.}/$${page##*/}); done
+	for file in $(EXAMPLES); do rm -f $(call to,$(DATADIR)/cotenant/examples/$$file); done
+	for dir in $(call to,$(LIBEXECDIR)) $(call to,$(DATADIR)/cotenant); do \
+		[ ! -d "$$dir" ] || find "$$dir" -depth -type d -empty -delete; \
+	done
 
 clean:
-	rm -rf $(O)
+	rm -rf "$(O)"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # shellcheck disable=SC2016 # programs of other shells in single quotes
-# make install: what is put where, and with which paths in it.
+# make install and make uninstall: what is put where, with which paths in it, and that nothing else is touched.
 . tests/e2e/lib.bash
 make=${MAKE:-make}
 
@@ -54,5 +54,34 @@ ok "make install PREFIX=/usr, after the default" run_make install DESTDIR="$root
 ok "PREFIX=/usr: compiled in" grep -qF /usr/libexec/cotenant "$root/usr/sbin/cotenant-hook"
 is "$(holds "$root/usr/sbin" /usr/local/libexec; holds "$root/usr/bin" /usr/local/libexec)" "" "PREFIX=/usr: and no other path"
 like "$(run_make install DESTDIR="$root" PREFIX=/usr V=1)" "^install .*/cotenant-hook" "PREFIX=/usr again"
+is "$(holds "$root" /usr/local)" "" "PREFIX=/usr: nor in the documents and examples"
+is "$(jq -r '.hooks[][].path' "$root/usr/share/cotenant/examples/runc/config-hooks.json" | sort -u)" /usr/sbin/cotenant-hook \
+	"PREFIX=/usr: the examples name the hook"
 is "$(run_make all PREFIX=/usr | grep -E '^  (CC|LD)')" "" "PREFIX=/usr: is built once"
+
+# ---- uninstall -----------------------------------------------------------------------------------------------------------
+
+mkdir -p "$root/etc/cotenant" "$root/usr/share/cotenant/examples/own"
+touch "$root/etc/cotenant/policy.json" "$root/usr/sbin/other" "$root/usr/share/cotenant/examples/own/policy.json"
+ok "make uninstall" run_make uninstall DESTDIR="$root" PREFIX=/usr
+is "$(cd "$root" && find . -type f | sort)" "./etc/cotenant/policy.json
+./usr/sbin/other
+./usr/share/cotenant/examples/own/policy.json" "make uninstall: what somebody else put there stays"
+root=$work/install
+ok "make uninstall: where install put it by default" run_make uninstall DESTDIR="$root"
+is "$(find "$root" -type f -o -name '*cotenant*')" "" "make uninstall: nothing is left"
+ok "make uninstall: again" run_make uninstall DESTDIR="$root"
+
+# ---- odd places ----------------------------------------------------------------------------------------------------------
+
+root="$work/a  b/c"
+ok "a DESTDIR with spaces" run_make install DESTDIR="$root" PREFIX=/usr
+is "$(ls "$root/usr/sbin" "$work/a" 2>/dev/null)" "$root/usr/sbin:"$'\n'cotenant-hook "a DESTDIR with spaces: is one directory"
+ok "a DESTDIR with spaces: uninstall" run_make uninstall DESTDIR="$root" PREFIX=/usr
+is "$(find "$work/a  b" -type f)" "" "a DESTDIR with spaces: nothing is left"
+(umask 077 && run_make install DESTDIR="$root" PREFIX=/usr >/dev/null)
+is "$(find "$root/usr" ! -perm -444)" "" "whatever the umask, all can be read by everybody"
+
+# ---- other flags --------------------------------------------------------------------------------------------------------
+
 is "$(run_make "$own/cli/check.o" PREFIX=/usr CPPFLAGS=-DNONE)" "  CC      cli/check.c" "other compiler flags: compiled again"
