@@ -144,6 +144,12 @@ const struct candidate *candidates_best(const struct board *b, const struct cand
 	return best;
 }
 
+/* Of the domain's capacity, this container included. */
+static uint64_t percent(const struct candidate *c)
+{
+	return (c->ratio * 100 + LOAD_SCALE / 2) / LOAD_SCALE;
+}
+
 /* The number that decided against a candidate. */
 static char *why_not(const struct board *b, const struct candidate *c, const struct candidate *best, bool need_whole)
 {
@@ -162,8 +168,7 @@ static char *why_not(const struct board *b, const struct candidate *c, const str
 		n = asprintf(&text, "%" PRIu64 " MiB of memory left by other limits of %" PRIu64 " MiB wanted",
 			     c->memory_free / MIB, memory / MIB);
 	else
-		n = asprintf(&text, "load would be %" CPUS_FMT " against %" CPUS_FMT, CPUS_ARG(c->ratio),
-			     CPUS_ARG(best->ratio));
+		n = asprintf(&text, "load would be %" PRIu64 " %% against %" PRIu64 " %%", percent(c), percent(best));
 	return n < 0 ? NULL : text;
 }
 
@@ -191,8 +196,10 @@ static void report_best(const struct board *b, const struct candidates *c, const
 	if (!name)
 		return;
 	plan_reason(b->plan,
-		    "%s: load %" CPUS_FMT " with this container's %" CPUS_FMT " CPUs, of %" CPUS_FMT " cores' worth",
-		    name, CPUS_ARG(best->ratio), CPUS_ARG(b->plan->mcpu), CPUS_ARG(best->capacity));
+		    "%s: containers want %" CPUS_FMT " CPUs there, this one %" CPUS_FMT " of them, and the cores there "
+		    "do the work of %" CPUS_FMT ": load %" PRIu64 " %%",
+		    name, CPUS_ARG(best->load / LOAD_SCALE + b->plan->mcpu), CPUS_ARG(b->plan->mcpu),
+		    CPUS_ARG(best->capacity), percent(best));
 	if (best->fits)
 		return;
 	if (best->ratio > LOAD_SCALE)

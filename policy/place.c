@@ -108,8 +108,10 @@ static void choose_guard(const struct place_facts *f, struct plan *p)
 	p->rebalance = f->class->rebalance;
 	p->confine_unmanaged = f->policy->node.confine_unmanaged;
 	/* A class of mode none has a guard only when it names one. */
-	if (p->mechanism == MECHANISM_NONE && f->class->isolation.mode != ISOLATION_NONE)
+	if (p->mechanism == MECHANISM_NONE && f->class->isolation.mode != ISOLATION_NONE && p->guard & GUARD_COOKIE) {
 		p->guard &= ~(unsigned) GUARD_COOKIE;
+		plan_reason(p, "no guard over cookies: the container has none to keep");
+	}
 	if (f->spec_memory_policy && p->guard & GUARD_MEMORY) {
 		p->guard &= ~(unsigned) GUARD_MEMORY;
 		plan_reason(p, "memory policy is not guarded: the runtime sets the OCI spec's linux.memoryPolicy from "
@@ -161,9 +163,9 @@ static int shape(struct board *b, const struct mask *domain)
 		return r;
 	b->plan->cpus = b->plan->wish = cpus;
 	plan_reason(b->plan,
-		    asked ? "%u CPUs on whole cores that no other tenant was given" :
-			    "%u CPUs on whole cores that no other tenant was given; its quota allows no more anyway",
-		    mask_weight(&cpus));
+		    asked ? "%u %s on whole cores that no other tenant was given" :
+			    "%u %s on whole cores that no other tenant was given; its quota allows no more anyway",
+		    mask_weight(&cpus), mask_weight(&cpus) == 1 ? "CPU" : "CPUs");
 	return 0;
 }
 

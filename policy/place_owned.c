@@ -159,8 +159,8 @@ int place_owned(struct board *b, struct error *err)
 			plan_reason(b->plan, "too few free cores: it shares cores with containers of its own group");
 		b->plan->cpus = b->plan->wish = c.cpus;
 		candidates_report(b, &c.candidates, c.best, true);
-		plan_reason(b->plan, "%u CPUs on whole cores that no other %s gets", mask_weight(&c.cpus),
-			    b->plan->exclusive ? "container" : "tenant");
+		plan_reason(b->plan, "%u %s on whole cores that no other %s gets", mask_weight(&c.cpus),
+			    mask_weight(&c.cpus) == 1 ? "CPU" : "CPUs", b->plan->exclusive ? "container" : "tenant");
 	} else if (r == -ENOSPC) {
 		r = no_room(b, &c, err);
 	}

@@ -78,6 +78,7 @@ static void test_guard(void **state)
 	w->class.isolation.on_unsupported = UNSUPPORTED_DEGRADE;
 	placed(w);
 	assert_int_equal(w->plan->guard, 0);
+	has_reason(w, "no guard over cookies: the container has none to keep");
 	w->class.isolation.mode = ISOLATION_NONE;
 	placed(w);
 	assert_int_equal(w->plan->guard, GUARD_COOKIE);
@@ -99,13 +100,17 @@ static void test_balance(void **state)
 	assert_int_equal(w->plan->n_rejects, 1);
 	assert_string_equal(w->plan->rejects[0].candidate, "node 0");
 	/* (4 + 2) of 8 cores' worth 1.6 each, against 2. */
-	assert_string_equal(w->plan->rejects[0].why, "load would be 0.46 against 0.15");
+	assert_string_equal(w->plan->rejects[0].why, "load would be 47 % against 16 %");
+	has_reason(w, "node 1: containers want 2.00 CPUs there, this one 2.00 of them, and the cores there do the work of "
+		      "12.80: load 16 %");
 	/* Load on the whole machine counts half on each node. */
 	add(w, "b", MECHANISM_COOKIE, "0-31", 20000);
 	add(w, "c", MECHANISM_COOKIE, "8-15,24-31", 3000);
 	placed(w);
 	has_cpus(&w->plan->cpus, "8-15,24-31");
 	has_reason(w, "least overloaded");
+	has_reason(w, "node 1: containers want 15.00 CPUs there, this one 2.00 of them, and the cores there do the work of "
+		      "12.80: load 117 %");
 	w->occupants[2].mcpu = 5000;
 	placed(w);
 	has_cpus(&w->plan->cpus, "0-7,16-23");
