@@ -4,34 +4,13 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define COLUMNS 9
+static const char *const head[TABLE_COLUMNS] = { "CONTAINER", "TENANT", "CLASS",  "STATE", "MECHANISM",
+						 "CPUS",      "NODES",  "MEMORY", "COOKIE" };
 
-static const char *const head[COLUMNS] = { "CONTAINER", "TENANT", "CLASS",  "STATE", "MECHANISM",
-					   "CPUS",      "NODES",  "MEMORY", "COOKIE" };
-
-struct row {
-	char *cell[COLUMNS];
-	char *note; /* the sentence below the table */
-};
-
-struct table {
-	struct row *rows;
-	size_t n;
-};
-
-static void table_done(struct table *t)
-{
-	for (size_t i = 0; i < t->n; i++) {
-		for (size_t c = 0; c < COLUMNS; c++)
-			free(t->rows[i].cell[c]);
-		free(t->rows[i].note);
-	}
-	free(t->rows);
-}
-
+/* Whole: an id that is cut cannot be given back to us. */
 static char *text(const char *s)
 {
-	return printable(s, strlen(s), 40);
+	return printable(s, strlen(s), strlen(s));
 }
 
 static char *cookie_cell(const struct entry *e, const struct observed *o)
@@ -52,15 +31,18 @@ static const char *state_cell(const struct entry *e, const struct observed *o)
 	return entry_state_name(e->state);
 }
 
-/* One container alone: all that decided its place, a sentence a line. */
+/* One container alone: all that decided its place, a sentence a line; first what it lacks. */
 static char *all_reasons(const struct entry *e)
 {
-	char *note = e->why ? printable(e->why, strlen(e->why), 400) : NULL;
+	char *note = e->why ? text(e->why) : NULL;
 
 	for (size_t i = 0; i < e->plan->n_reasons; i++) {
-		cleanup_free char *reason = printable(e->plan->reasons[i], strlen(e->plan->reasons[i]), 400);
+		cleanup_free char *reason = text(e->plan->reasons[i]);
 		char *more = NULL;
 
+		/* What the container lacks is among the reasons for its place, and was said already. */
+		if (e->why && strstr(e->why, e->plan->reasons[i]))
+			continue;
 		if (!reason || asprintf(&more, "%s\n  %s", note ? note : "", reason) < 0)
 			continue;
 		free(note);
@@ -83,57 +65,82 @@ static void fill(struct row *row, const struct entry *e, const struct observed *
 	if (alone)
 		row->note = all_reasons(e);
 	else if (e->why)
-		row->note = printable(e->why, strlen(e->why), 400);
+		row->note = text(e->why);
 }
 
-static void print_table(const struct table *t)
+/* There, but nobody can tell what was promised: no row would look like no container. */
+static void fill_unreadable(struct row *row, const char *id, const struct error *why)
 {
-	size_t width[COLUMNS];
-
-	for (size_t c = 0; c < COLUMNS; c++) {
-		width[c] = strlen(head[c]);
-		for (size_t i = 0; i < t->n; i++) {
-			size_t len = t->rows[i].cell[c] ? strlen(t->rows[i].cell[c]) : 0;
-
-			width[c] = len > width[c] ? len : width[c];
-		}
-	}
-	for (size_t c = 0; c < COLUMNS; c++)
-		printf("%-*s%s", c + 1 < COLUMNS ? (int) width[c] : 0, head[c], c + 1 < COLUMNS ? "  " : "\n");
-	for (size_t i = 0; i < t->n; i++)
-		for (size_t c = 0; c < COLUMNS; c++)
-			printf("%-*s%s", c + 1 < COLUMNS ? (int) width[c] : 0,
-			       t->rows[i].cell[c] ? t->rows[i].cell[c] : "?", c + 1 < COLUMNS ? "  " : "\n");
-	for (size_t i = 0; i < t->n; i++)
-		if (t->rows[i].note)
-			printf("%s:%s%s\n", t->rows[i].cell[0], *t->rows[i].note == '\n' ? "" : " ", t->rows[i].note);
+	row->cell[0] = text(id);
+	row->cell[3] = strdup("unreadable");
+	for (size_t c = 1; c < TABLE_COLUMNS; c++)
+		if (!row->cell[c])
+			row->cell[c] = strdup("-");
+	row->note = text(error_text(why));
 }
 
-static int collect(struct sys *s, const struct cli_options *o, const char *only, struct table *t, struct error *err)
+/* A container may end between the listing and the reading. */
+static bool is_listed(struct ledger *ledger, const char *id)
 {
-	cleanup_ledger struct ledger *ledger = NULL;
-	cleanup_facts struct facts facts = { 0 };
 	char **ids = NULL;
 	size_t n = 0;
-	int r = ledger_open(s, o->state_dir, &ledger, err);
+	bool listed = ledger_ids(ledger, &ids, &n, NULL) < 0;
 
-	r = r < 0 ? r : facts_load(s, o->root, o->state_dir, &facts, err);
-	r = r < 0 ? r : ledger_ids(ledger, &ids, &n, err);
+	for (size_t i = 0; i < n && !listed; i++)
+		listed = str_eq(ids[i], id);
+	ledger_ids_free(ids, n);
+	return listed;
+}
+
+struct look {
+	struct sys *sys;
+	struct ledger *ledger;
+	struct facts facts;
+	const char *only; /* NULL: all */
+	size_t unreadable;
+};
+
+static void add(struct look *look, const char *id, struct table *t)
+{
+	cleanup_entry struct entry *e = NULL;
+	cleanup_error struct error err = { 0 };
+	struct observed seen;
+	int r = ledger_get(look->ledger, id, &e, &err);
+
+	if (r == -ENOENT && !is_listed(look->ledger, id))
+		return;
+	r = r < 0 ? r : sys_observe(look->sys, look->ledger, &look->facts.cgroup, e, &seen, &err);
+	if (r < 0) {
+		fill_unreadable(&t->rows[t->n++], id, &err);
+		look->unreadable++;
+		return;
+	}
+	fill(&t->rows[t->n++], e, &seen, look->only != NULL);
+	observed_done(&seen);
+}
+
+static int collect(struct look *look, const struct cli_options *o, struct table *t, struct error *err)
+{
+	char **ids = NULL;
+	size_t n = 0;
+	int r = ledger_open_existing(look->sys, o->state_dir, &look->ledger, err);
+
+	r = r < 0 ? r : facts_look(look->sys, o->root, &look->facts, err);
+	r = r < 0 ? r : ledger_ids(look->ledger, &ids, &n, err);
 	if (r < 0)
 		return r;
 	t->rows = calloc(n + 1, sizeof(*t->rows));
-	for (size_t i = 0; t->rows && i < n; i++) {
-		cleanup_entry struct entry *e = NULL;
-		struct observed seen;
-
-		if ((only && !str_eq(only, ids[i])) || ledger_get(ledger, ids[i], &e, NULL) < 0 ||
-		    sys_observe(s, ledger, &facts.cgroup, e, &seen, NULL) < 0)
-			continue;
-		fill(&t->rows[t->n++], e, &seen, only != NULL);
-		observed_done(&seen);
-	}
+	for (size_t i = 0; t->rows && i < n; i++)
+		if (!look->only || str_eq(look->only, ids[i]))
+			add(look, ids[i], t);
 	ledger_ids_free(ids, n);
 	return t->rows ? 0 : error_set(err, ENOMEM, "no memory");
+}
+
+static void look_done(struct look *look)
+{
+	ledger_close(look->ledger);
+	facts_done(&look->facts);
 }
 
 int verb_status(const struct cli_options *o, int argc, char **argv)
@@ -141,16 +148,16 @@ int verb_status(const struct cli_options *o, int argc, char **argv)
 	cleanup_sys struct sys sys = { .root_fd = -1 };
 	cleanup_error struct error err = { 0 };
 	cleanup_with(table_done) struct table table = { 0 };
-	const char *only = argc > 0 ? argv[0] : NULL;
+	cleanup_with(look_done) struct look look = { .sys = &sys, .only = argc > 0 ? argv[0] : NULL };
 	int r = sys_open(o->root, &sys, &err);
 
-	r = r < 0 ? r : collect(&sys, o, only, &table, &err);
+	r = r < 0 ? r : collect(&look, o, &table, &err);
 	if (r < 0)
 		return cli_fail(r, &err);
-	if (only && table.n == 0) {
-		error_set(&err, ENOENT, "container %s: not in the ledger %s", only, o->state_dir);
+	if (look.only && table.n == 0) {
+		error_set(&err, ENOENT, "container %s: not in the ledger %s", look.only, o->state_dir);
 		return cli_fail(-ENOENT, &err);
 	}
-	print_table(&table);
-	return CLI_YES;
+	table_print(head, &table);
+	return look.unreadable ? CLI_NO : CLI_YES;
 }

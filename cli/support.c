@@ -9,10 +9,25 @@ static void say_machine(const struct topology *t)
 
 	for (size_t i = 0; i < t->n_nodes; i++)
 		far += !t->nodes[i].has_cpus && t->nodes[i].memory > 0;
-	printf("This machine has %zu CPUs on %u cores (%u %s a core), %u %s, %zu NUMA %s, %zu of them "
-	       "without CPUs.\n",
-	       t->n_cpus, t->n_cores, t->smt, t->smt == 1 ? "thread" : "threads", t->n_packages,
-	       t->n_packages == 1 ? "package" : "packages", t->n_nodes, t->n_nodes == 1 ? "node" : "nodes", far);
+	printf("This machine has %zu %s on %u %s (%u %s a core), %u %s, %zu NUMA %s, %zu of them without CPUs.\n",
+	       t->n_cpus, t->n_cpus == 1 ? "CPU" : "CPUs", t->n_cores, t->n_cores == 1 ? "core" : "cores", t->smt,
+	       t->smt == 1 ? "thread" : "threads", t->n_packages, t->n_packages == 1 ? "package" : "packages",
+	       t->n_nodes, t->n_nodes == 1 ? "node" : "nodes", far);
+}
+
+static int support_code(enum coresched_support support)
+{
+	switch (support) {
+	case CORESCHED_SUPPORTED:
+	case CORESCHED_NO_SIBLINGS:
+		return CLI_YES;
+	case CORESCHED_DENIED:
+		return CLI_DENIED;
+	case CORESCHED_NO_KERNEL_OPTION:
+	case CORESCHED_KNOWN_BAD:
+		break;
+	}
+	return CLI_UNSUPPORTED;
 }
 
 int verb_support(const struct cli_options *o, int argc, char **argv)
@@ -26,7 +41,7 @@ int verb_support(const struct cli_options *o, int argc, char **argv)
 
 	(void) argc;
 	(void) argv;
-	r = r < 0 ? r : facts_load(&sys, o->root, o->state_dir, &facts, &err);
+	r = r < 0 ? r : facts_look(&sys, o->root, &facts, &err);
 	if (r < 0)
 		return cli_fail(r, &err);
 	say_machine(facts.topo);
@@ -43,5 +58,5 @@ int verb_support(const struct cli_options *o, int argc, char **argv)
 	printf("Weighted interleave: %s\n", mempolicy_has_weighted(&sys) ?
 						    "known to this kernel." :
 						    "not known to this kernel (Linux 6.9 has it).");
-	return support == CORESCHED_SUPPORTED || support == CORESCHED_NO_SIBLINGS ? CLI_YES : CLI_UNSUPPORTED;
+	return support_code(support);
 }

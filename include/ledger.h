@@ -48,6 +48,9 @@ struct ledger;
  * else could write there. A relative state_dir is taken from the working directory. Holds no lock yet.
  */
 int ledger_open(struct sys *sys, const char *state_dir, struct ledger **ret_ledger, struct error *err) must_check;
+/* For who only looks: creates nothing (-ENOENT), and the ledger cannot be locked. */
+int ledger_open_existing(struct sys *sys, const char *state_dir, struct ledger **ret_ledger,
+			 struct error *err) must_check;
 void ledger_close(struct ledger *l);
 void ledger_closep(struct ledger **l);
 #define cleanup_ledger cleanup_with(ledger_closep)

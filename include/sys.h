@@ -239,6 +239,8 @@ void facts_source_done(struct facts_source *source);
 /* *ret_facts belongs to the source. Fails as facts_load() does, and the next call tries again. */
 int facts_get(const struct sys *s, struct facts_source *source, const struct facts **ret_facts,
 	      struct error *err) must_check;
+/* The same without a cache: the program is run each time, and nothing is written. */
+int facts_look(const struct sys *s, const char *root, struct facts *ret_facts, struct error *err) must_check;
 /* The program's side: discovers. Links hwloc, libnuma and libcgroup, so the hook never calls it. */
 int facts_discover(const struct sys *s, const char *root, struct facts *ret_facts, struct error *err) must_check;
 int facts_format(const struct facts *f, char **ret_text, size_t *ret_len) must_check;
@@ -266,6 +268,9 @@ int helper_path(const char *name, char **ret_path) must_check;
 /* Runs a helper with /dev/null as stdin and stdout and a pipe for stderr; killed at the deadline. The helper's last
  * line on stderr becomes err. */
 int helper_run(const struct sys *s, const char *const argv[], struct error *err) must_check;
+/* The same, with what it writes to stdout: malloc'd, with a NUL behind it. -EFBIG above `limit`. */
+int helper_ask(const struct sys *s, const char *const argv[], size_t limit, char **ret_text, size_t *ret_len,
+	       struct error *err) must_check;
 
 /* ---- what is true of a container now (sys/observe.c) ---- */
 

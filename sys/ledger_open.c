@@ -66,16 +66,18 @@ static int check_dir(int fd, const char *path, struct error *err)
 	return 0;
 }
 
-static int open_dir(const struct sys *s, int base_fd, const char *name, const char *path, int *ret_fd,
-		    struct error *err)
+static int open_dir(bool create, int base_fd, const char *name, const char *path, int *ret_fd, struct error *err)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	cleanup_fd int fd = openat(base_fd, name, flags);
 	int r;
 
 	if (fd < 0 && errno == ENOENT) {
-		if (!s->acting)
-			return error_set(err, ENOENT, "state directory %s: there is none, so nothing is placed", path);
+		if (!create)
+			return error_set(err, ENOENT,
+					 "no ledger at %s: either nothing was placed since boot, or the hooks use "
+					 "another --state-dir",
+					 path);
 		r = make_dirs(base_fd, name);
 		if (r < 0)
 			return error_set(err, -r,
@@ -98,23 +100,24 @@ static int open_dir(const struct sys *s, int base_fd, const char *name, const ch
 	return r;
 }
 
-static int open_all(struct ledger *l, struct error *err)
+static int open_all(struct ledger *l, bool create, struct error *err)
 {
 	const bool absolute = l->path[0] == '/';
 	const char *below = l->path + strspn(l->path, "/");
-	int r = open_dir(l->sys, absolute ? l->sys->root_fd : AT_FDCWD, *below ? below : ".", l->path, &l->dir_fd, err);
+	int r = open_dir(create, absolute ? l->sys->root_fd : AT_FDCWD, *below ? below : ".", l->path, &l->dir_fd, err);
 
 	if (r == 0)
-		r = open_dir(l->sys, l->dir_fd, "containers", l->path, &l->containers_fd, err);
+		r = open_dir(create, l->dir_fd, "containers", l->path, &l->containers_fd, err);
 	if (r == 0)
-		r = open_dir(l->sys, l->dir_fd, "groups", l->path, &l->groups_fd, err);
-	if (r < 0)
+		r = open_dir(create, l->dir_fd, "groups", l->path, &l->groups_fd, err);
+	if (r < 0 || !create)
 		return r;
 	l->lock_fd = openat(l->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 	return l->lock_fd < 0 ? error_set(err, errno, "%s/lock: %s", l->path, strerror(errno)) : 0;
 }
 
-int ledger_open(struct sys *sys, const char *state_dir, struct ledger **ret_ledger, struct error *err)
+static int open_ledger(struct sys *sys, const char *state_dir, bool create, struct ledger **ret_ledger,
+		       struct error *err)
 {
 	cleanup_ledger struct ledger *l = calloc(1, sizeof(*l));
 	int r;
@@ -125,10 +128,20 @@ int ledger_open(struct sys *sys, const char *state_dir, struct ledger **ret_ledg
 	l->path = strdup(state_dir);
 	if (!l->path)
 		return no_memory(err);
-	r = open_all(l, err);
+	r = open_all(l, create, err);
 	if (r == 0)
 		*ret_ledger = TAKE_PTR(l);
 	return r;
+}
+
+int ledger_open(struct sys *sys, const char *state_dir, struct ledger **ret_ledger, struct error *err)
+{
+	return open_ledger(sys, state_dir, sys->acting, ret_ledger, err);
+}
+
+int ledger_open_existing(struct sys *sys, const char *state_dir, struct ledger **ret_ledger, struct error *err)
+{
+	return open_ledger(sys, state_dir, false, ret_ledger, err);
 }
 
 void ledger_close(struct ledger *l)

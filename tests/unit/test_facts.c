@@ -240,6 +240,28 @@ static void test_cold(void **state)
 	assert_string_equal(arguments, expected);
 }
 
+/* Whoever only looks leaves no cache, and does not rely on one. */
+static void test_look(void **state)
+{
+	struct machine *m = *state;
+	cleanup_free char *key = own_key(m), *script = NULL, *arguments = NULL, *kept = NULL;
+	cleanup_facts struct facts f = { 0 };
+	cleanup_error struct error err = { 0 };
+
+	tree_file(m->dir, "/topology", "kept");
+	assert_int_equal(facts_look(&m->sys, NULL, &f, &err), -EIO);
+	assert_string_equal(error_text(&err), "the machine's topology cannot be found out: it was run");
+	write_cache(m, "/prepared", "core:5 pu:1", key);
+	assert_true(asprintf(&script, "cat %s/prepared", m->dir) > 0);
+	write_program(m, script);
+	assert_int_equal(facts_look(&m->sys, NULL, &f, NULL), 0);
+	assert_int_equal(f.topo->n_cpus, 5);
+	arguments = tree_read(m->dir, "/arguments");
+	assert_string_equal(arguments, "--root\n/\n--print\n");
+	kept = tree_read(m->dir, "/topology");
+	assert_string_equal(kept, "kept");
+}
+
 static void test_stale_and_damaged(void **state)
 {
 	struct machine *m = *state;
@@ -403,6 +425,7 @@ int main(void)
 		cmocka_unit_test(test_key),
 		machine_test(test_warm),
 		machine_test(test_cold),
+		machine_test(test_look),
 		machine_test(test_stale_and_damaged),
 		machine_test(test_others_could_have_written),
 		machine_test(test_machine_changed_meanwhile),

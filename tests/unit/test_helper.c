@@ -77,6 +77,39 @@ static void test_nothing_is_inherited(void **state)
 	assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
 }
 
+static void test_answer(void **state)
+{
+	static const struct {
+		const char *script;
+		size_t limit;
+		int result;
+		size_t len;
+		const char *text;
+	} answers[] = {
+		{ "echo one; echo not shown >&2; echo two", 100, 0, 8, "one\ntwo\n" },
+		{ "printf '%200000d' 0", 1u << 20, 0, 200000, NULL },
+		{ "true", 100, 0, 0, "" },
+		{ "echo one; echo why >&2; exit 1", 100, -EIO, 0, "why" },
+		{ "printf '%101d' 0", 100, -EFBIG, 0, "sh: its answer cannot be kept: File too large" },
+	};
+
+	(void) state;
+	for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+		const char *argv[] = { "/bin/sh", "-c", answers[i].script, NULL };
+		cleanup_error struct error err = { 0 };
+		cleanup_free char *text = NULL;
+		size_t len = 0;
+		int r = helper_ask(&forever, argv, answers[i].limit, &text, &len, &err);
+
+		assert_int_equal(r, answers[i].result);
+		assert_int_equal(len, answers[i].len);
+		if (answers[i].text)
+			assert_non_null(strstr(r < 0 ? error_text(&err) : text, answers[i].text));
+		if (r == 0)
+			assert_int_equal(strlen(text), len);
+	}
+}
+
 static void test_deadline(void **state)
 {
 	struct sys s = { .root_fd = -1, .deadline_ns = sys_now_ns() + 50 * 1000000 };
@@ -138,7 +171,7 @@ int main(void)
 		cmocka_unit_test(test_results),    cmocka_unit_test(test_much_output),
 		cmocka_unit_test(test_nothing_is_inherited), cmocka_unit_test(test_deadline),
 		cmocka_unit_test(test_grandchild), cmocka_unit_test(test_no_program),
-		cmocka_unit_test(test_path),
+		cmocka_unit_test(test_path),       cmocka_unit_test(test_answer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -438,6 +438,34 @@ static void expect_refused(struct fixture *f, const char *path, int code, const 
 		fail_msg("\"%s\" does not say \"%s\"", error_text(&err), text);
 }
 
+static void expect_none(struct fixture *f)
+{
+	cleanup_error struct error err = {0};
+	struct ledger *l = NULL;
+
+	assert_int_equal(ledger_open_existing(&f->sys, f->state, &l, &err), -ENOENT);
+	assert_non_null(strstr(error_text(&err), "no ledger at "));
+}
+
+/* Who only looks leaves no lock file either, and cannot lock. */
+static void test_existing(void **state)
+{
+	struct fixture *f = *state;
+	cleanup_free char *lock = path_in(f, "lock"), *groups = path_in(f, "groups");
+	cleanup_ledger struct ledger *l = NULL;
+	struct stat st;
+
+	expect_none(f);
+	ledger_close(open_ledger(f));
+	assert_int_equal(unlink(lock), 0);
+	assert_int_equal(ledger_open_existing(&f->sys, f->state, &l, NULL), 0);
+	assert_int_equal(stat(lock, &st), -1);
+	assert_true(ledger_lock(l, NULL) < 0);
+	assert_int_equal(stat(lock, &st), -1);
+	assert_int_equal(rmdir(groups), 0);
+	expect_none(f);
+}
+
 static void test_directory(void **state)
 {
 	struct fixture *f = *state;
@@ -447,9 +475,11 @@ static void test_directory(void **state)
 	assert_true(asprintf(&link, "%s/link", f->dir) > 0);
 	assert_true(asprintf(&parent, "%s/run", f->dir) > 0);
 	f->sys.acting = false;
-	expect_refused(f, f->state, ENOENT, "there is none");
+	expect_refused(f, f->state, ENOENT, "no ledger at ");
 	assert_int_equal(stat(parent, &st), -1);
 	f->sys.acting = true;
+	expect_none(f);
+	assert_int_equal(stat(parent, &st), -1);
 	ledger_close(open_ledger(f));
 	assert_int_equal(stat(f->state, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0700);
@@ -533,7 +563,7 @@ int main(void)
 	    with_ledger(test_thousand),      with_ledger(test_index_stays_small),
 	    with_ledger(test_stale),         with_ledger(test_damaged_index),
 	    with_ledger(test_damaged_entry), with_ledger(test_many_damaged_entries),
-	    with_ledger(test_directory),     with_ledger(test_anchors),
+	    with_ledger(test_directory), with_ledger(test_existing),     with_ledger(test_anchors),
 	    with_ledger(test_weights),
 	};
 

@@ -112,7 +112,7 @@ for runtime in $(runtimes); do
 			is "$(entry_of d .state)" degraded "$on degrade: marked degraded"
 			is "$(entry_of d .plan.mechanism)" none "$on degrade: no mechanism"
 			like "$(entry_of d .why)" "not isolated: this kernel is built without core scheduling" "$on degrade: with the reason"
-			like "$("$build/cotenant" --state-dir "$state" status d)" "^  not isolated: this kernel is built" \
+			like "$("$build/cotenant" --state-dir "$state" status d)" "^d: not isolated: this kernel is built" \
 				"$on degrade: which status shows"
 			is "$(said d first)" EINVAL "$on degrade: there is no cookie"
 		fi
