@@ -1,7 +1,27 @@
-/* cotenant check: the policy as it would be read, without touching anything. */
+/* cotenant check: the policy as it would be read, beside the machine, without touching anything. */
 #include "cli.h"
 
 #include <stdio.h>
+
+static int list_keys(void)
+{
+	cleanup_free char *help = policy_help();
+
+	fputs(help ? help : "", stdout);
+	return help ? CLI_YES : CLI_NO;
+}
+
+/* A policy may be checked where it will not be used: without a machine to compare it with, what was read counts. */
+static int compare(const struct sys *s, const struct cli_options *o, const struct policy *policy, struct error *err)
+{
+	cleanup_facts struct facts facts = { 0 };
+	cleanup_error struct error unknown = { 0 };
+
+	if (facts_look(s, o->root, &facts, &unknown) == 0)
+		return policy_check_machine(policy, facts.topo, err);
+	printf("not compared with the machine: %s\n", error_text(&unknown));
+	return 0;
+}
 
 int verb_check(const struct cli_options *o, int argc, char **argv)
 {
@@ -11,12 +31,8 @@ int verb_check(const struct cli_options *o, int argc, char **argv)
 	const char *path = argc > 0 ? argv[0] : o->policy_path;
 	int r;
 
-	if (argc > 0 && str_eq(argv[0], "--help-policy")) {
-		cleanup_free char *help = policy_help();
-
-		fputs(help ? help : "", stdout);
-		return help ? CLI_YES : CLI_NO;
-	}
+	if (argc > 0 && str_eq(argv[0], "--help-policy"))
+		return list_keys();
 	if (path[0] == '-') {
 		fprintf(stderr, "cotenant check: %s: unknown option, only --help-policy is known\n", path);
 		return CLI_USAGE;
@@ -27,6 +43,9 @@ int verb_check(const struct cli_options *o, int argc, char **argv)
 		return cli_fail(r, &err);
 	for (size_t i = 0; i < policy->n_warnings; i++)
 		printf("warning: %s\n", policy->warnings[i]);
+	r = compare(&sys, o, policy, &err);
+	if (r < 0)
+		return cli_fail(r, &err);
 	printf("%s: right: %zu %s, %zu %s\n", path, policy->n_classes, policy->n_classes == 1 ? "class" : "classes",
 	       policy->n_rules, policy->n_rules == 1 ? "rule" : "rules");
 	return CLI_YES;

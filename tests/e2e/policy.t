@@ -123,6 +123,10 @@ online=$(</sys/devices/system/cpu/online)
 nodes=$(cat /sys/devices/system/node/has_memory 2>/dev/null || echo 0)
 not_here() { # NAME REASON JQ-EDIT
 	write_policy "$3"
+	bad "$1" "$2" 1
+}
+not_for_red() { # NAME REASON JQ-EDIT
+	write_policy "$3"
 	state red "$init" "$bundle" | refused "$1" "$red: $2" createRuntime
 	like "$("$bin/cotenant" check "$policy" 2>&1)" "right: 1 class, 1 rule$" "check: $1"
 }
@@ -135,10 +139,10 @@ for reserved in 0-4095 "$online"; do
 		"$policy:21:22: node.reserved_cpus: leaves no CPU for containers: the machine's online CPUs are $online" \
 		".node.reserved_cpus = \"$reserved\""
 done
-not_here "no rule for this container" \
+not_for_red "no rule for this container" \
 	"container red: none of the 1 rules of $policy matches; add a rule for it, or a last one with \"match\": {}" \
 	'.rules[0].match = {id: "blue"}'
-not_here "annotation that the container lacks" \
+not_for_red "annotation that the container lacks" \
 	"$policy:16:17: rules[0].tenant: container red has no annotation a.b, so its tenant cannot be told; add a condition for it, or a rule before this one" \
 	'.rules[0].tenant = "${annotation:a.b}" | .rules[0].trust = true'
 
