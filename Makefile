@@ -31,9 +31,10 @@ HARDEN = -fstack-protector-strong -D_FORTIFY_SOURCE=2 -fno-strict-aliasing
 SAN_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
 CPPFLAGS_ALL = -D_GNU_SOURCE $(CPPFLAGS)
-# Paths that are compiled in: only into these, so that another PREFIX costs little.
-CPPFLAGS_PATHS = -DLIBEXECDIR='"$(LIBEXECDIR)"'
-PATHS_SRC = sys/helper.c tests/unit/test_helper.c
+# Paths and version are compiled into these only, so that another PREFIX costs few objects and the linking.
+VERSION := $(shell sed -n 's/^\#\# \([0-9.]*\).*/\1/p' NEWS.md | head -n 1)
+CPPFLAGS_PATHS = -DLIBEXECDIR='"$(LIBEXECDIR)"' -DVERSION='"$(VERSION)"'
+PATHS_SRC = sys/helper.c tests/unit/test_helper.c cli/main.c hook/topology.c
 CFLAGS_ALL = -std=gnu11 $(OPT) $(WARN) $(if $(SAN),$(SAN_FLAGS),$(HARDEN)) -MMD -MP $(CFLAGS)
 LDFLAGS_ALL = $(if $(SAN),$(SAN_FLAGS),-Wl,-z,relro,-z,now) $(LDFLAGS)
 
@@ -207,7 +208,7 @@ $(O)/tests/bench/noop $(O)/tests/bench/rounds $(patsubst tests/vm/%.c,$(O)/tests
 # ---- install -----------------------------------------------------------------------------------------------------
 
 # Paths in examples and manual pages are those of an install without a PREFIX; what is installed has its own.
-MAN = policy/cotenant-policy.5 hook/cotenant-hook.8
+MAN = cli/cotenant.1 policy/cotenant-policy.5 hook/cotenant-hook.8
 EXAMPLES = $(shell cd oci-examples && find . -type f | sed 's|^\./||')
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 to = "$(DESTDIR)$(1)"

@@ -31,12 +31,8 @@ int verb_check(const struct cli_options *o, int argc, char **argv)
 	const char *path = argc > 0 ? argv[0] : o->policy_path;
 	int r;
 
-	if (argc > 0 && str_eq(argv[0], "--help-policy"))
+	if (o->help_policy)
 		return list_keys();
-	if (path[0] == '-') {
-		fprintf(stderr, "cotenant check: %s: unknown option, only --help-policy is known\n", path);
-		return CLI_USAGE;
-	}
 	r = sys_open(o->root, &sys, &err);
 	r = r < 0 ? r : policy_load(&sys, path, &policy, &err);
 	if (r < 0)

@@ -1,9 +1,14 @@
-/* cotenant: the operator's tool. */
+/* cotenant: the operator's tool. See cotenant(1). */
 #include "cli.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <locale.h>
 #include <stdio.h>
+
+#define POLICY "/etc/cotenant/policy.json"
+
+enum { OPT_POLICY = 256, OPT_STATE_DIR, OPT_ROOT, OPT_HELP_POLICY, OPT_JSON, OPT_VERSION };
 
 static const struct {
 	const char *name;
@@ -18,10 +23,21 @@ static const struct {
 
 static void usage(FILE *to)
 {
-	fputs("usage: cotenant [--policy FILE] [--state-dir DIR] [--root DIR] VERB [ARGUMENT]\n\n", to);
+	fputs("usage: cotenant [OPTION...] VERB [ARGUMENT]\n\n", to);
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		fprintf(to, "  %-8s %-7s %s\n", verbs[i].name, verbs[i].args, verbs[i].help);
-	fputs("\nExit status: 0 yes, 1 no, 2 usage, 3 not supported here, 4 denied.\n", to);
+	fputs("  help             print this\n"
+	      "\n"
+	      "  --policy FILE    the policy (default " POLICY ")\n"
+	      "  --state-dir DIR  where the hooks keep what they did (default /run/cotenant, or $XDG_RUNTIME_DIR/cotenant\n"
+	      "                   when not root)\n"
+	      "  --root DIR       look at the machine of which DIR holds /proc and /sys (default /)\n"
+	      "  --help-policy    with check: list every key of a policy\n"
+	      "  -h, --help       print this\n"
+	      "  --version        print the version\n"
+	      "\n"
+	      "Exit status: 0 yes, 1 no, 2 usage, 3 not supported here, 4 denied.\n",
+	      to);
 }
 
 int cli_fail(int r, const struct error *err)
@@ -30,52 +46,111 @@ int cli_fail(int r, const struct error *err)
 	return r == -EACCES || r == -EPERM ? CLI_DENIED : CLI_NO;
 }
 
-int main(int argc, char **argv)
+/* What standard output did not take was not said. */
+static int finish(int code)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return code;
+	fprintf(stderr, "cotenant: standard output: %s\n", errno ? strerror(errno) : "write error");
+	return CLI_NO;
+}
+
+static int complain(const char *verb, const char *argument, const char *why)
+{
+	fprintf(stderr, "cotenant%s%s: %s: %s\n", verb ? " " : "", verb ? verb : "", argument, why);
+	return CLI_USAGE;
+}
+
+/* -1: go on. Options may stand anywhere. */
+static int parse_options(int argc, char **argv, struct cli_options *o)
 {
 	static const struct option table[] = {
-		{ "policy", required_argument, NULL, 'p' },
-		{ "state-dir", required_argument, NULL, 's' },
-		{ "root", required_argument, NULL, 'r' },
+		{ "policy", required_argument, NULL, OPT_POLICY },
+		{ "state-dir", required_argument, NULL, OPT_STATE_DIR },
+		{ "root", required_argument, NULL, OPT_ROOT },
+		{ "help-policy", no_argument, NULL, OPT_HELP_POLICY },
+		{ "json", no_argument, NULL, OPT_JSON },
 		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, OPT_VERSION },
 		{ 0 },
 	};
-	struct cli_options o = { .policy_path = "/etc/cotenant/policy.json" };
-	cleanup_free char *state_dir = NULL;
 
-	for (int c; (c = getopt_long(argc, argv, "+h", table, NULL)) != -1;) {
+	for (int c; (c = getopt_long(argc, argv, "h", table, NULL)) != -1;) {
 		switch (c) {
-		case 'p':
-			o.policy_path = optarg;
+		case OPT_POLICY:
+			o->policy_path = optarg;
 			break;
-		case 's':
-			o.state_dir = optarg;
+		case OPT_STATE_DIR:
+			o->state_dir = optarg;
 			break;
-		case 'r':
-			o.root = optarg;
+		case OPT_ROOT:
+			o->root = optarg;
+			break;
+		case OPT_HELP_POLICY:
+			o->help_policy = true;
+			break;
+		case OPT_JSON:
+			o->json = true;
 			break;
 		case 'h':
 			usage(stdout);
 			return CLI_YES;
+		case OPT_VERSION:
+			puts("cotenant " VERSION);
+			return CLI_YES;
 		default:
+			fputs("Try cotenant --help, or cotenant(1).\n", stderr);
 			return CLI_USAGE;
 		}
 	}
+	return -1;
+}
+
+static int run_verb(const struct cli_options *o, int argc, char **argv)
+{
+	const char *name = argv[0];
+
+	if (str_eq(name, "help")) {
+		usage(stdout);
+		return CLI_YES;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+		if (!str_eq(name, verbs[i].name))
+			continue;
+		if (argc - 1 > verbs[i].most)
+			return complain(name, argv[1 + verbs[i].most], "one argument too many");
+		if (o->help_policy && verbs[i].run != verb_check)
+			return complain(name, "--help-policy", "is for check");
+		if (o->json)
+			return complain(name, "--json", "is not there yet, the table is all there is");
+		return verbs[i].run(o, argc - 1, argv + 1);
+	}
+	fprintf(stderr, "cotenant: \"%s\" is no verb\n", name);
+	usage(stderr);
+	return CLI_USAGE;
+}
+
+static int run(int argc, char **argv)
+{
+	struct cli_options o = { .policy_path = POLICY };
+	cleanup_free char *state_dir = NULL;
+	int code = parse_options(argc, argv, &o);
+
+	if (code >= 0)
+		return code;
 	if (!o.state_dir)
 		o.state_dir = state_dir = sys_default_state_dir();
 	if (!o.state_dir)
 		return CLI_NO;
-	for (size_t i = 0; optind < argc && i < ARRAY_LEN(verbs); i++) {
-		int n = argc - optind - 1;
-
-		if (!str_eq(argv[optind], verbs[i].name))
-			continue;
-		if (n <= verbs[i].most)
-			return verbs[i].run(&o, n, argv + optind + 1);
-		fprintf(stderr, "cotenant %s: %s: one argument too many\n", verbs[i].name, argv[optind + 1 + verbs[i].most]);
-		return CLI_USAGE;
-	}
 	if (optind < argc)
-		fprintf(stderr, "cotenant: \"%s\" is no verb\n", argv[optind]);
+		return run_verb(&o, argc - optind, argv + optind);
 	usage(stderr);
 	return CLI_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	/* For the width of characters alone: what is printed is UTF-8, wherever it is read. */
+	setlocale(LC_CTYPE, "C.UTF-8");
+	return finish(run(argc, argv));
 }

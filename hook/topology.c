@@ -12,23 +12,26 @@
 
 static const char usage[] =
 	"usage: cotenant-topology [--root DIR] [--state-dir DIR] [--refresh | --print]\n"
-	"  --root DIR       look at the machine of which DIR holds /sys and /proc\n"
+	"  --root DIR       look at the machine of which DIR holds /sys and /proc (default /)\n"
 	"  --state-dir DIR  where the facts are kept (default /run/cotenant)\n"
 	"  --refresh        write them to STATE_DIR/topology (the default)\n"
-	"  --print          write them to standard output instead\n";
+	"  --print          write them to standard output instead\n"
+	"  --help           print this\n"
+	"  --version        print the version\n";
 
 struct options {
 	const char *root, *state_dir;
 	bool print;
 };
 
-/* 1: go on; 0: help was asked for; -EINVAL. */
+/* 1: go on; 0: help or version was asked for, and is said; -EINVAL. */
 static int parse_options(int argc, char **argv, struct options *o)
 {
 	static const struct option known[] = {
 		{ "root", required_argument, NULL, 'r' },  { "state-dir", required_argument, NULL, 's' },
 		{ "refresh", no_argument, NULL, 'f' },     { "print", no_argument, NULL, 'p' },
-		{ "help", no_argument, NULL, 'h' },        { NULL, 0, NULL, 0 },
+		{ "help", no_argument, NULL, 'h' },        { "version", no_argument, NULL, 'v' },
+		{ NULL, 0, NULL, 0 },
 	};
 	int c;
 
@@ -47,6 +50,10 @@ static int parse_options(int argc, char **argv, struct options *o)
 			o->print = true;
 			break;
 		case 'h':
+			fputs(usage, stdout);
+			return 0;
+		case 'v':
+			puts("cotenant-topology " VERSION);
 			return 0;
 		default:
 			return -EINVAL;
@@ -98,9 +105,11 @@ int main(int argc, char **argv)
 	cleanup_error struct error err = { 0 };
 	int r = parse_options(argc, argv, &options);
 
-	if (r <= 0) {
-		fputs(usage, r < 0 ? stderr : stdout);
-		return r < 0 ? 2 : 0;
+	if (r == 0)
+		return fflush(stdout) == 0 ? 0 : 1;
+	if (r < 0) {
+		fputs(usage, stderr);
+		return 2;
 	}
 	if (run(&options, &err) < 0) {
 		fprintf(stderr, "cotenant-topology: %s\n", error_text(&err));

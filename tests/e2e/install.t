@@ -22,6 +22,7 @@ is "$(cd "$root" && find . -type f ! -path '*/examples/*' -printf '%m %P\n' | so
 755 usr/local/libexec/cotenant/cotenant-topology
 755 usr/local/sbin/cotenant-hook
 644 usr/local/share/cotenant/policy.schema.json
+644 usr/local/share/man/man1/cotenant.1
 644 usr/local/share/man/man5/cotenant-policy.5
 644 usr/local/share/man/man8/cotenant-hook.8" "make install: programs, schema and manual"
 is "$(diff -r oci-examples "$root/usr/local/share/cotenant/examples")" "" "make install: examples"
@@ -38,7 +39,7 @@ like "$("$root/usr/local/bin/cotenant" --state-dir "$work/fresh3" support 2>&1)"
 	"^(This machine has|cotenant: the machine's topology cannot be found out: /usr/local/libexec/cotenant/cotenant-topology cannot be run: No such file)" \
 	"cotenant without its helper says which one it misses"
 if command -v mandoc >/dev/null; then
-	for page in man5/cotenant-policy.5 man8/cotenant-hook.8; do
+	for page in man1/cotenant.1 man5/cotenant-policy.5 man8/cotenant-hook.8; do
 		text=$(mandoc -T ascii "$root/usr/local/share/man/$page" | col -b)
 		like "$text" '^NAME$' "manual: $page renders"
 		ok "manual: $page has text" test "$(wc -l <<<"$text")" -gt 100

@@ -2,7 +2,6 @@
 # shellcheck disable=SC2013,SC2016,SC2119 # programs of jq and templates in single quotes; words without spaces
 # cotenant, what is installed, and whether the documents tell the truth.
 . tests/e2e/lib.bash
-make=${MAKE:-make}
 tool() { timeout 60 "$bin/cotenant" --state-dir "$state_dir" "$@" 2>&1; echo "$?"; }
 
 # ---- check ---------------------------------------------------------------------------------------------------------
@@ -22,6 +21,27 @@ $policy: right: 1 class, 1 rule
 is "$(tool --policy "$policy" check | tail -n 2)" "$policy: right: 1 class, 1 rule"$'\n'0 "check: --policy"
 (cd "$work" && like "$(tool check policy.json)" "^policy.json: right" "check: a relative name")
 
+# With the machine, and with another one.
+write_policy '.node.reserved_cpus = "0-4095"'
+is "$(tool check "$policy")" \
+	"cotenant: $policy:21:22: node.reserved_cpus: leaves no CPU for containers: the machine's online CPUs are $(</sys/devices/system/cpu/online)"$'\n'1 \
+	"check: a policy that leaves this machine no CPU"
+mkdir "$work/other"
+cp "$policy" "$work/other/policy.json"
+is "$(tool --root "$work/other" check /policy.json)" \
+	"not compared with the machine: the machine's topology cannot be found out: cotenant-topology: root directory $work/other: sys/devices/system/cpu: No such file or directory
+/policy.json: right: 1 class, 1 rule
+0" "check: below a root that holds no machine"
+mkdir "$work/alone"
+cp "$bin/cotenant" "$work/alone/"
+if [ ! -e /usr/local/libexec/cotenant/cotenant-topology ]; then
+	like "$("$work/alone/cotenant" check "$policy" 2>&1)" "^not compared with the machine: .*cotenant-topology cannot be run" \
+		"check: without the helper"
+fi
+is "$(ls -A "$state_dir" "$work/other" 2>&1)" "ls: cannot access '$state_dir': No such file or directory
+$work/other:
+policy.json" "check: creates nothing"
+
 tool check --help-policy >"$work/help"
 jq -r '[paths | select(length > 1 and .[-2] == "properties")] | map(.[-1]) | unique - ["regex"] | .[]' policy/policy.schema.json >"$work/keys" # regex: a form of every pattern
 ok "the schema has keys" test "$(wc -l <"$work/keys")" -gt 40
@@ -32,12 +52,41 @@ is "$(tail -n 1 "$work/help")" 0 "check --help-policy: status"
 
 # ---- usage ---------------------------------------------------------------------------------------------------------
 
+hint="Try cotenant --help, or cotenant(1)."$'\n'2
 is "$(tool check a b)" "cotenant check: b: one argument too many"$'\n'2 "check: two files"
-is "$(tool check --help-polici)" "cotenant check: --help-polici: unknown option, only --help-policy is known"$'\n'2 "check: unknown option"
 is "$(tool support x)" "cotenant support: x: one argument too many"$'\n'2 "support: an argument"
 is "$(tool frob | sed -n '1p;$p')" 'cotenant: "frob" is no verb'$'\n'2 "unknown verb"
-is "$(tool --frob)" "$bin/cotenant: unrecognized option '--frob'"$'\n'2 "unknown option"
-is "$(tool | sed -n '1p;$p')" "usage: cotenant [--policy FILE] [--state-dir DIR] [--root DIR] VERB [ARGUMENT]"$'\n'2 "no verb"
+is "$(tool --frob)" "$bin/cotenant: unrecognized option '--frob'"$'\n'"$hint" "unknown option"
+for verb in check status support; do
+	is "$(tool "$verb" --frob)" "$bin/cotenant: unrecognized option '--frob'"$'\n'"$hint" "$verb: unknown option"
+	is "$(tool "$verb" -x)" "$bin/cotenant: invalid option -- 'x'"$'\n'"$hint" "$verb: unknown letter"
+	is "$(tool "$verb" --help)" "$(tool help)" "$verb: --help"
+done
+is "$(tool status --json)" "cotenant status: --json: is not there yet, the table is all there is"$'\n'2 "status: --json"
+is "$(tool status --help-policy)" "cotenant status: --help-policy: is for check"$'\n'2 "status: --help-policy"
+like "$(tool check -- --frob)" "^cotenant: --frob: there is none" "check: a name that begins like an option"
+is "$(tool | sed -n '1p;$p')" "usage: cotenant [OPTION...] VERB [ARGUMENT]"$'\n'2 "no verb"
+is "$(tool help | sed -n '1p;$p')" "usage: cotenant [OPTION...] VERB [ARGUMENT]"$'\n'0 "help"
+is "$(tool status "$work" --policy "$policy" --version)" "cotenant $(sed -n 's/^## \([0-9.]*\).*/\1/p' NEWS.md | head -n 1)"$'\n'0 "--version"
+is "$("$bin/cotenant-topology" --version)" "cotenant-topology $(tool --version | sed 's/cotenant //;q')" "cotenant-topology --version"
+for wanted in "help" "--version" "check --help-policy" "support" "check $work/cookie-default.json"; do
+	# shellcheck disable=SC2086 # words
+	"$bin/cotenant" $wanted >/dev/full 2>"$work/err"
+	is "$? $(<"$work/err")" "1 cotenant: standard output: No space left on device" "$wanted: what cannot be written was not said"
+done
+
+# Options stand in --help and in the manual, with one default.
+options() { grep -oE -- '--[a-z][a-z-]+' | sort -u; }
+page=$(<cli/cotenant.1)
+is "$("$bin/cotenant" --help | options)" "$(grep '^\.It Fl' cli/cotenant.1 | sed 's/Fl -/--/g' | options)" "cotenant(1): the options of --help"
+for word in /etc/cotenant/policy.json /run/cotenant XDG_RUNTIME_DIR; do
+	like "$("$bin/cotenant" --help)" "$word" "--help: default $word"
+	like "$page" "$word" "cotenant(1): default $word"
+done
+is "$("$bin/cotenant-hook" --help | options)" "$(sed -n 's/^\.It Fl -/--/p' hook/cotenant-hook.8 | options | grep -v -- '^--help$')" \
+	"cotenant-hook(8): the options of --help"
+is "$("$bin/cotenant" --help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p' | sort)" "$(sed -n 's/^\.It Cm \([a-z]*\)\( .*\)\?$/\1/p' cli/cotenant.1 | sort)" \
+	"cotenant(1): the verbs of --help"
 for verb in $(sed -n 's/^ *cotenant \([a-z]*\) .*#.*/\1/p' README.md); do
 	like "$("$bin/cotenant" --help)" "^ +$verb " "README.md: cotenant $verb"
 done
@@ -54,30 +103,11 @@ esac
 like "$support" '^cpusets: (cgroup v[12]\.|no cpuset controller: containers cannot be kept on their CPUs\.)$' "support: cpusets"
 is "$(grep -c '^Weighted interleave: known to this kernel\.$' <<<"$support")" \
 	"$([ -d /sys/kernel/mm/mempolicy/weighted_interleave ] && echo 1 || echo 0)" "support: weighted interleave"
-ok "support leaves the topology for the hook" test -s "$state_dir/topology"
+ok "support creates nothing" test ! -e "$state_dir"
 is "$("$bin/cotenant-topology" --print | jq -s '[.[1].cores[].threads | map(split(",")[]) | length] | length > 0')" true "cotenant-topology --print"
 is "$(tool --root "$work" support)" \
 	"cotenant: the machine's topology cannot be found out: cotenant-topology: root directory $work: sys/devices/system/cpu: No such file or directory"$'\n'1 \
 	"support: a root that holds no machine"
-
-head=$(tool status)
-is "$head" "CONTAINER  TENANT  CLASS  STATE  MECHANISM  CPUS  NODES  MEMORY  COOKIE"$'\n'0 "status: nothing there"
-is "$(tool status nope)" "cotenant: container nope: not in the ledger $state_dir"$'\n'1 "status: unknown container"
-if init_start "status: a container"; then
-	write_policy
-	write_bundle
-	state red "$init" "$bundle" | hook createRuntime
-	cpus=$(cat "$cgroup/cpuset.cpus")
-	like "$(tool status)" "^red +red +own +done +cores +$cpus +[0-9,-]+ +[a-z-]+ +-$" "status: a container"
-	like "$(tool status red)" "^red +red +own +done " "status: one container"
-	cpus=$(cat "$cgroup/../cpuset.cpus")
-	echo "$cpus" >"$cgroup/cpuset.cpus"
-	like "$(tool status red)" "^red +red +own +[a-z]+ +cores +$cpus " "status: shows the kernel's CPUs, not the ledger's"
-	kill -9 "$init"
-	wait "$init" 2>/dev/null
-	init=
-	like "$(tool status red)" '^red +red +own +ended +cores +- ' "status: a container that ended"
-fi
 
 # ---- what README.md and the examples say -----------------------------------------------------------------------------
 
