@@ -87,6 +87,27 @@ is "$("$bin/cotenant-hook" --help | options)" "$(sed -n 's/^\.It Fl -/--/p' hook
 	"cotenant-hook(8): the options of --help"
 is "$("$bin/cotenant" --help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p' | sort)" "$(sed -n 's/^\.It Cm \([a-z]*\)\( .*\)\?$/\1/p' cli/cotenant.1 | sort)" \
 	"cotenant(1): the verbs of --help"
+# What a reader of the page sees and copies, not what stands in its source: macros eat quotes.
+if command -v mandoc >/dev/null; then
+	for page in cli/*.1 policy/*.5 hook/*.8; do
+		mandoc -T ascii "$page" | col -bx >"$work/page"
+		# Quoted pieces that look like it, in lines that are joined again.
+		while read -r json; do
+			is "$(jq . <<<"$json" >/dev/null 2>&1; echo "$?")" 0 "$page: $json is JSON"
+		done < <(tr -s ' \n' '  ' <"$work/page" | grep -oE "[\`'][][{}\"][^']*'" | grep '[]}]' | tr -d "\`'" | sed 's/^".*/{&}/' | sort -u)
+		# Examples: from a line that begins one to the next that is not indented as deep or more.
+		awk -v into="$work/example" '/^ +("hooks": )?\{$/ && !on { on = match($0, /[^ ]/); n++ }
+			on { if (/^ *$/ || match($0, /[^ ]/) < on) on = 0; else print >(into "." n) }' "$work/page"
+		for example in "$work"/example.*; do
+			[ -e "$example" ] || continue
+			grep -q '^ *"hooks"' "$example" && sed -i '1s/^/{/; $s/$/}/' "$example"
+			ok "$page: ${example##*/} is JSON" jq . "$example"
+			rm "$example"
+		done
+	done
+else
+	skip "mandoc" "what the manual pages show is JSON"
+fi
 for verb in $(sed -n 's/^ *cotenant \([a-z]*\) .*#.*/\1/p' README.md); do
 	like "$("$bin/cotenant" --help)" "^ +$verb " "README.md: cotenant $verb"
 done
