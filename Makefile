@@ -163,6 +163,7 @@ unit-programs: $(UNIT)
 # ---- seeing it work ----------------------------------------------------------------------------------------------
 
 demo:
+	@[ "$$(id -u)" = 0 ] || { echo "make demo needs root, since it starts containers: sudo make demo" >&2; exit 2; }
 	$(Q)tests/need "make demo" $(NEED_DEMO)
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tests/demo $(O)

@@ -7,6 +7,11 @@ if [ "$(id -u)" != 0 ] || ! command -v runc >/dev/null || ! command -v busybox >
 	exit
 fi
 export BUILD=${BUILD:-build}
+# In a place where everybody can read it: the tree need not be one.
+chmod 711 "$work"
+install -D -m 644 -t "$work/tree" Makefile NEWS.md
+out=$(setpriv --reuid 65534 --regid 65534 --clear-groups make -C "$work/tree" --no-print-directory demo 2>&1)
+is "$? $(head -n 1 <<<"$out")" "2 make demo needs root, since it starts containers: sudo make demo" "demo: needs root"
 
 # A started container, or what one leaves: state, cgroups, mounts, anchors, directories.
 traces() {

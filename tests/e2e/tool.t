@@ -135,12 +135,12 @@ is "$(tool --root "$work" support)" \
 for target in $(grep -oE '\bmake [a-z-]+' README.md | cut -d ' ' -f 2 | sort -u); do
 	ok "README.md: make $target" grep -q "^$target:" Makefile
 done
-sed -n "/^    jq --slurpfile/,/new\.json$/p" README.md >"$work/merge"
+sed -n '/^    jq --slurpfile/,/config\.json$/p' README.md | sed "s|/usr/local/share/cotenant/examples|oci-examples|" >"$work/merge"
 mkdir "$work/merged"
 echo '{"hooks": {"poststop": [{"path": "/bin/true"}]}, "root": {"path": "rootfs"}}' >"$work/merged/config.json"
 ln -s "$PWD/oci-examples" "$work/merged/oci-examples"
 (cd "$work/merged" && sh "$work/merge")
-is "$(jq -c '[.root.path, (.hooks.poststop | length), .hooks.createRuntime[0].path, .hooks.createRuntime[0].args[1]]' "$work/merged/new.json")" \
+is "$(jq -c '[.root.path, (.hooks.poststop | length), .hooks.createRuntime[0].path, .hooks.createRuntime[0].args[1]]' "$work/merged/config.json")" \
 	'["rootfs",2,"/usr/local/sbin/cotenant-hook","createRuntime"]' "README.md: the jq command merges the hooks"
 for file in oci-examples/runc/config-hooks.json oci-examples/crun/config-hooks.json oci-examples/hooks.d/*.json \
 	oci-examples/containerd/base_runtime_spec.json; do
