@@ -67,7 +67,8 @@ int file_write(const struct sys *s, const char *path, const char *text) must_che
 int file_replace(int dir_fd, const char *name, const char *text, size_t len) must_check;
 
 /* The policy and its drop-ins (path "/etc/cotenant/policy.json" → drop-ins "/etc/cotenant/policy.d/NAME.json"), owner
- * and mode checked: a regular file of root (or of the caller, when not root), not writable by group or others. */
+ * and mode checked: a regular file of root (or of the caller, when not root), not writable by group or others, and
+ * likewise every directory above it. */
 int policy_load(const struct sys *s, const char *path, struct policy **ret_policy, struct error *err) must_check;
 
 /* ---- processes (sys/proc.c) ---- */

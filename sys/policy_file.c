@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -30,13 +31,18 @@ static int no_memory(struct error *err)
 	return error_set(err, ENOMEM, "no memory");
 }
 
+static int open_below(int base_fd, const char *path, int flags)
+{
+	const char *below = path + strspn(path, "/");
+	int fd = openat(path[0] == '/' ? base_fd : AT_FDCWD, *below ? below : ".", flags | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
 /* An absolute path is one below the root; a relative one is what the caller's shell takes it for. */
 static int open_path(const struct sys *s, const char *path, int flags)
 {
-	const char *below = path + strspn(path, "/");
-	int fd = openat(path[0] == '/' ? s->root_fd : AT_FDCWD, *below ? below : ".", flags | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
+	return open_below(s->root_fd, path, flags);
 }
 
 static int check_owner(const struct stat *st, const char *path, struct error *err)
@@ -64,14 +70,85 @@ static int check_file(int fd, const char *path, struct error *err)
 	return check_owner(&st, path, err);
 }
 
+/* ---- directories: who can write one of them can put another file in the policy's place ---- */
+
+#define OVERFLOW_UID 65534 /* DEFAULT_OVERFLOWUID (linux/highuid.h): whoever has no name in a user namespace */
+#define UID_MAP_MAX (16u << 10)
+
+/*
+ * In a user namespace the host's root is nobody, and so is the owner of "/". Whoever stands above the namespace can do
+ * with it what he likes anyway.
+ */
+static bool is_above_us(uid_t uid)
+{
+	cleanup_fd int fd = uid == OVERFLOW_UID ? open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC) : -1;
+	cleanup_free char *map = NULL;
+	unsigned long inside, outside, count;
+	char *at;
+
+	if (fd < 0 || file_read_fd(fd, UID_MAP_MAX, &map, NULL) < 0)
+		return false;
+	inside = strtoul(map, &at, 10); /* the first line; the host's own namespace has one for all */
+	outside = strtoul(at, &at, 10);
+	count = strtoul(at, &at, 10);
+	return inside != 0 || outside != 0 || count != UINT32_MAX;
+}
+
+/* A sticky one (/tmp) keeps others' hands off. */
+static int check_dir(int base_fd, const char *dir, bool holds_it, struct error *err)
+{
+	cleanup_fd int fd = open_below(base_fd, dir, O_PATH | O_DIRECTORY);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_set(err, fd < 0 ? -fd : errno, "directory %s: %s", dir, strerror(fd < 0 ? -fd : errno));
+	if (st.st_mode & S_ISVTX)
+		st.st_mode &= ~(mode_t) (S_IWGRP | S_IWOTH);
+	if (!holds_it && is_above_us(st.st_uid))
+		st.st_uid = 0;
+	return check_owner(&st, dir, err);
+}
+
+/* "/etc/cotenant/policy.json" → "/", "/etc/", "/etc/cotenant/" */
+static int check_dirs(int base_fd, const char *path, struct error *err)
+{
+	const char *last = strrchr(path, '/');
+	int r = last ? 0 : check_dir(base_fd, ".", true, err);
+
+	for (const char *slash = strchr(path, '/'); slash && r == 0; slash = strchr(slash + 1, '/')) {
+		cleanup_free char *dir = strndup(path, (size_t) (slash - path) + 1);
+
+		r = dir ? check_dir(base_fd, dir, slash == last, err) : no_memory(err);
+	}
+	return r;
+}
+
+/* The directories of its name, and, when links led elsewhere or it is relative, those where it really lies. */
+static int check_place(const struct sys *s, int fd, const char *path, struct error *err)
+{
+	cleanup_free char *real = calloc(1, PATH_MAX);
+	char link[sizeof("/proc/self/fd/2147483647")];
+	int r = real ? check_dirs(s->root_fd, path, err) : no_memory(err);
+
+	/* Below another root that is a matter of that root's machine. */
+	if (r < 0 || !s->acting)
+		return r;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	if (readlink(link, real, PATH_MAX - 1) < 0)
+		return error_set(err, errno, "%s: where it lies cannot be told: %s: %s", path, link, strerror(errno));
+	return str_eq(real, path) ? 0 : check_dirs(s->root_fd, real, err);
+}
+
 /* Takes the descriptor, or the negative errno of opening it. */
-static int add_source(struct sources *sources, int opened, const char *path, struct error *err)
+static int add_source(const struct sys *s, struct sources *sources, int opened, const char *path, struct error *err)
 {
 	cleanup_fd int fd = opened;
 	cleanup_free char *text = NULL, *name = NULL;
 	size_t len = 0;
 	int r = fd < 0 ? error_set(err, -fd, "%s: %s", path, strerror(-fd)) : check_file(fd, path, err);
 
+	if (r == 0)
+		r = check_place(s, fd, path, err);
 	if (r < 0)
 		return r;
 	r = file_read_fd(fd, POLICY_MAX, &text, &len);
@@ -98,36 +175,16 @@ static int add_source(struct sources *sources, int opened, const char *path, str
 	return 0;
 }
 
-/* Who can write the directory can put another file in the policy's place. A sticky one (/tmp) keeps others' hands off.
- */
-static int check_parent(const struct sys *s, const char *path, struct error *err)
-{
-	const char *slash = strrchr(path, '/');
-	cleanup_free char *dir = slash ? strndup(path, (size_t) (slash - path) + 1) : strdup(".");
-	cleanup_fd int fd = -1;
-	struct stat st;
-
-	if (!dir)
-		return no_memory(err);
-	fd = open_path(s, dir, O_PATH | O_DIRECTORY);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_set(err, fd < 0 ? -fd : errno, "directory %s: %s", dir, strerror(fd < 0 ? -fd : errno));
-	if (st.st_mode & S_ISVTX)
-		st.st_mode &= ~(mode_t) (S_IWGRP | S_IWOTH);
-	return check_owner(&st, dir, err);
-}
-
 static int load_main(const struct sys *s, const char *path, struct sources *sources, struct error *err)
 {
 	/* O_NONBLOCK: a FIFO must not hold a container start. */
-	int fd = open_path(s, path, O_RDONLY | O_NOCTTY | O_NONBLOCK), r;
+	int fd = open_path(s, path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
 
 	if (fd == -ENOENT)
 		return error_set(err, ENOENT,
 				 "%s: there is none: write one (cotenant-policy(5)) or name one with --policy",
 				 path);
-	r = add_source(sources, fd, path, err);
-	return r < 0 ? r : check_parent(s, path, err);
+	return add_source(s, sources, fd, path, err);
 }
 
 /* ---- drop-ins ---- */
@@ -156,7 +213,8 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int add_drop_in(struct sources *sources, int dir_fd, const char *dir, const char *name, struct error *err)
+static int add_drop_in(const struct sys *s, struct sources *sources, int dir_fd, const char *dir, const char *name,
+		       struct error *err)
 {
 	cleanup_free char *path = NULL;
 	int fd;
@@ -166,7 +224,7 @@ static int add_drop_in(struct sources *sources, int dir_fd, const char *dir, con
 		return no_memory(err);
 	}
 	fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	return add_source(sources, fd < 0 ? -errno : fd, path, err);
+	return add_source(s, sources, fd < 0 ? -errno : fd, path, err);
 }
 
 static int load_drop_ins(const struct sys *s, const char *path, struct sources *sources, struct error *err)
@@ -185,6 +243,8 @@ static int load_drop_ins(const struct sys *s, const char *path, struct sources *
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_set(err, fd < 0 ? -fd : errno, "directory %s: %s", dir, strerror(fd < 0 ? -fd : errno));
 	r = check_owner(&st, dir, err);
+	if (r == 0)
+		r = check_place(s, fd, dir, err);
 	if (r < 0)
 		return r;
 	n = scandirat(fd, ".", &found, is_drop_in, by_name);
@@ -194,7 +254,7 @@ static int load_drop_ins(const struct sys *s, const char *path, struct sources *
 		r = error_set(err, E2BIG, "directory %s: holds more than %d policies", dir, DROP_INS_MAX);
 	for (int i = 0; i < n; i++) {
 		if (r == 0)
-			r = add_drop_in(sources, fd, dir, found[i]->d_name, err);
+			r = add_drop_in(s, sources, fd, dir, found[i]->d_name, err);
 		free(found[i]);
 	}
 	free(found);

@@ -40,6 +40,17 @@ chmod 644 "$policy"
 state red "$init" "$bundle" | user_hook createRuntime
 is "$status $out$err" "0 " "root's policy will do"
 state red "$init" "$bundle" | user_hook poststop
+# In a user namespace the directories above belong to nobody.
+chown "$user" "$policy"
+if as_user unshare -Ur true 2>/dev/null; then
+	like "$(as_user unshare -Ur "$bin/cotenant" check "$policy" 2>&1)" "^$policy: right: " "in a namespace of his own"
+	chmod 757 "$home"
+	like "$(as_user unshare -Ur "$bin/cotenant" check "$policy" 2>&1)" "^cotenant: $home/: mode 0757 lets others change it" \
+		"in a namespace of his own: a directory that others can write"
+	chmod 700 "$home"
+else
+	skip "user namespaces for everybody" "in a namespace of his own"
+fi
 chown 1234 "$policy"
 state red "$init" "$bundle" | user_hook createRuntime
 is "$status $out$err" \

@@ -225,6 +225,42 @@ static void test_refused_directories(void **state)
 	assert_int_equal(p->n_rules, 2);
 }
 
+/* Not the directory that holds it alone: every one up to the root, by name and in truth. */
+static void test_refused_place(void **state)
+{
+	struct fixture *f = *state;
+	cleanup_free char *outer = NULL, *inner = NULL, *path = NULL, *named = NULL;
+	cleanup_fd int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	cleanup_policy struct policy *p = NULL;
+
+	assert_true(asprintf(&outer, "%s/outer", f->dir) > 0);
+	assert_true(asprintf(&inner, "%s/inner", outer) > 0);
+	assert_true(asprintf(&path, "%s/policy.json", inner) > 0);
+	assert_true(asprintf(&named, "%s/outer/: mode 0777 lets others change it", f->dir) > 0);
+	assert_int_equal(mkdir(outer, 0755), 0);
+	assert_int_equal(mkdir(inner, 0755), 0);
+	write_file(path, MAIN_TEXT);
+	p = load(f, path);
+	assert_int_equal(chmod(outer, 0777), 0);
+	expect_error(f, path, EPERM, named);
+	assert_int_equal(chdir(inner), 0);
+	expect_error(f, "policy.json", EPERM, named);
+	assert_int_equal(fchdir(here), 0);
+	/* Links to there: of the file, of a directory, and a drop-in. */
+	assert_int_equal(symlink(path, f->policy), 0);
+	expect_error(f, f->policy, EPERM, named);
+	assert_int_equal(unlink(f->policy), 0);
+	write_file(f->policy, MAIN_TEXT);
+	assert_int_equal(symlink(inner, f->drop_ins), 0);
+	expect_error(f, f->policy, EPERM, named);
+	assert_int_equal(unlink(f->drop_ins), 0);
+	if (geteuid() == 0) {
+		assert_int_equal(chmod(outer, 0755), 0);
+		assert_int_equal(chown(outer, 65534, (gid_t) -1), 0);
+		expect_error(f, path, EPERM, "/outer/: belongs to user 65534, and must be root's");
+	}
+}
+
 #define with_fixture(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -237,6 +273,7 @@ int main(void)
 	    with_fixture(test_refused_files),
 	    with_fixture(test_refused_drop_ins),
 	    with_fixture(test_refused_directories),
+	    with_fixture(test_refused_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
