@@ -90,6 +90,8 @@ bool proc_alive(const struct sys *s, pid_t pid, uint64_t start_time);
 int proc_tids(const struct sys *s, pid_t pid, pid_t **ret_tids, size_t *ret_n) must_check;
 /* SIGKILL to exactly that process, and waits until it is gone or the deadline passes. Gone already: 0. */
 int proc_kill(const struct sys *s, pid_t pid, uint64_t start_time) must_check;
+/* 0 once that process has ended, -ETIMEDOUT after max_ms or at the deadline. */
+int proc_await_end(const struct sys *s, pid_t pid, uint64_t start_time, int max_ms) must_check;
 
 /* ---- core scheduling (sys/coresched.c, sys/support.c, sys/anchor.c) ---- */
 
@@ -115,13 +117,12 @@ int anchor_end(struct sys *s, struct ledger *l, const char *group, struct error 
 /* Compares every thread's cookie with the anchor's. ret_tid: the first thread that differs. -EBADE when one does. */
 int cookie_verify(const struct sys *s, pid_t pid, pid_t anchor, pid_t *ret_tid) must_check;
 
-/* ---- injection (sys/inject.c, per processor sys/arch_*.c) ---- */
+/* ---- injection (sys/hold.c stops, sys/inject.c calls; per processor sys/arch_*.c) ---- */
 
 /*
  * A process whose every thread is held by ptrace, so that system calls can be run in it. Threads that appear while it
- * is being stopped are caught (repeated until two passes find none). Closing lets all go on where they were; a tracer
- * that dies has the kernel do the same, but registers changed at that moment would stay changed, so they are only
- * changed while one injected call runs.
+ * is being stopped are caught (repeated until two passes find none). Closing lets all go on where they were; when the
+ * tracer dies, the kernel kills them.
  */
 struct held;
 int held_open(const struct sys *s, pid_t pid, struct held **ret_held, struct error *err) must_check;

@@ -195,7 +195,7 @@ static int make_room(struct by_id *b, unsigned cpu)
 		return 0;
 	while (room <= cpu)
 		room *= 2;
-	cpus = reallocarray(b->cpus, room, sizeof(*cpus));
+	cpus = realloc(b->cpus, room * sizeof(*cpus));
 	if (!cpus)
 		return -ENOMEM;
 	memset(cpus + b->room, 0, (room - b->room) * sizeof(*cpus));

@@ -249,6 +249,7 @@ static void put_back(struct held *h, size_t n, unsigned long area, const struct 
 {
 	int written = held_write(h, area + offsetof(struct area, set), old, sizeof(*old));
 
+	held_undo(h);
 	for (size_t i = 0; i < n; i++) {
 		int r = written < 0 ? written :
 				      set_policy(h, i, old->mode, area + offsetof(struct area, set.nodes),
@@ -288,6 +289,7 @@ int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, 
 
 int mempolicy_reset(struct held *h, struct error *err)
 {
+	held_undo(h);
 	for (size_t i = 0; i < held_threads(h); i++) {
 		int r = set_policy(h, i, MPOL_DEFAULT, 0, 0);
 
