@@ -1,6 +1,7 @@
 #include "dir.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,22 +13,29 @@ void proc_ref_done(struct proc_ref *p)
 	p->pidfd = -1;
 }
 
+#define NUM_THREADS 20 /* number of the field */
+
 /* proc_pid_stat(5). The name in field 2 may hold spaces and brackets: fields are counted from the last ')'. */
 static int parse_stat(const char *text, uint64_t *ret)
 {
 	const char *at = strrchr(text, ')');
 	char *end;
 	uint64_t start;
+	bool zombie;
 
 	if (!at || at[1] != ' ')
 		return -EBADMSG;
-	if (at[2] == 'Z' || at[2] == 'X' || at[2] == 'x')
+	if (at[2] == 'X' || at[2] == 'x')
 		return -ESRCH;
+	/* A leader that has ended by pthread_exit(3) is a zombie while its other threads run on. */
+	zombie = at[2] == 'Z';
 	at++; /* the space before field 3 */
 	for (int field = 3; field < 22; field++) {
 		at = strchr(at + 1, ' ');
 		if (!at)
 			return -EBADMSG;
+		if (zombie && field + 1 == NUM_THREADS && strtoul(at + 1, NULL, 10) <= 1)
+			return -ESRCH;
 	}
 	start = strtoull(at + 1, &end, 10);
 	if (end == at + 1 || *end != ' ')
@@ -69,7 +77,8 @@ int proc_open(const struct sys *s, pid_t pid, struct proc_ref *ret)
 	}
 	fd = pid > 0 ? pidfd_open(pid, 0) : (errno = ESRCH, -1);
 	if (fd < 0)
-		return errno == EINVAL ? -ESRCH : -errno; /* EINVAL: a thread that leads no process */
+		/* A thread that leads no process: EINVAL, and ENOENT on newer kernels (seen with 6.18). */
+		return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
 	r = proc_start_time(s, pid, &ref.start_time);
 	if (r < 0)
 		return r;
@@ -110,19 +119,36 @@ int proc_tids(const struct sys *s, pid_t pid, pid_t **ret_tids, size_t *ret_n)
 	return 0;
 }
 
-static int wait_end(const struct sys *s, int pidfd)
+/* No longer than max_ms, and the deadline. */
+static int wait_end(const struct sys *s, int pidfd, int max_ms)
 {
+	const int64_t until = sys_now_ns() + max_ms * INT64_C(1000000);
+
 	for (;;) {
 		struct pollfd p = { .fd = pidfd, .events = POLLIN };
-		int n = poll(&p, 1, sys_left_ms(s));
+		int64_t left = (until - sys_now_ns() + 999999) / 1000000;
+		int ms = sys_left_ms(s), n;
 
+		if (left < ms || ms < 0)
+			ms = left > 0 ? (int) left : 0;
+		n = poll(&p, 1, ms);
 		if (n > 0)
 			return 0;
 		if (n < 0 && errno != EINTR)
 			return -errno;
-		if (sys_left_ms(s) == 0)
-			return pidfd_ended(pidfd) ? 0 : -ETIMEDOUT;
+		if (n == 0)
+			return -ETIMEDOUT;
 	}
+}
+
+int proc_await_end(const struct sys *s, pid_t pid, uint64_t start_time, int max_ms)
+{
+	cleanup_proc struct proc_ref p = PROC_REF_NONE;
+	int r = proc_open(s, pid, &p);
+
+	if (r == -ESRCH || (r == 0 && p.start_time != start_time))
+		return 0;
+	return r < 0 ? r : p.pidfd < 0 ? -ETIMEDOUT : wait_end(s, p.pidfd, max_ms);
 }
 
 int proc_kill(const struct sys *s, pid_t pid, uint64_t start_time)
@@ -142,5 +168,5 @@ int proc_kill(const struct sys *s, pid_t pid, uint64_t start_time)
 		return -EROFS;
 	if (pidfd_send_signal(p.pidfd, SIGKILL, NULL, 0) < 0)
 		return errno == ESRCH ? 0 : -errno;
-	return wait_end(s, p.pidfd);
+	return wait_end(s, p.pidfd, INT_MAX);
 }

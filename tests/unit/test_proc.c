@@ -69,7 +69,8 @@ static void test_stat_texts(void **state)
 	} cases[] = {
 		{ "7 (init) S" STAT_TAIL "4711 0\n", 0, 4711 },
 		{ "7 (a) b) (c d) R" STAT_TAIL "18446744073709551615 0\n", 0, UINT64_MAX },
-		{ "7 (init) Z" STAT_TAIL "4711 0\n", -ESRCH, 0 },
+		{ "7 (init) Z 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 0 4711 0\n", -ESRCH, 0 },
+		{ "7 (init) Z" STAT_TAIL "4711 0\n", 0, 4711 }, /* its main thread has ended, 17 others run */
 		{ "7 (S 1) X" STAT_TAIL "4711 0\n", -ESRCH, 0 },
 		{ "7 (init) S 1 2 3\n", -EBADMSG, 0 },
 		{ "7 (init) S" STAT_TAIL "x 0\n", -EBADMSG, 0 },
