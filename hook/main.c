@@ -94,12 +94,23 @@ static int arm_deadline(struct sys *s, int timeout_ms, struct error *err)
 		.it_interval = { .tv_usec = ALARM_EVERY_MS * 1000 },
 	};
 
+	sigset_t alarm;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
 	s->deadline_ns = sys_now_ns() + timeout_ms * NS_PER_MS;
-	if (sigaction(SIGALRM, &action, NULL) < 0 || setitimer(ITIMER_REAL, &timer, NULL) < 0)
+	if (sigaction(SIGALRM, &action, NULL) < 0 || sigprocmask(SIG_UNBLOCK, &alarm, NULL) < 0 ||
+	    setitimer(ITIMER_REAL, &timer, NULL) < 0)
 		return error_set(err, errno, "timer: %s", strerror(errno));
-	/* A runtime that died leaves a closed pipe behind: an error line must not kill the hook half-way. */
-	signal(SIGPIPE, SIG_IGN);
 	return 0;
+}
+
+/* Whatever the runtime left: none of them may end the hook half-way, and children are waited for. */
+static void set_signals(void)
+{
+	signal(SIGPIPE, SIG_IGN); /* a runtime that died leaves a closed pipe behind, and then comes an error line */
+	signal(SIGXFSZ, SIG_IGN); /* RLIMIT_FSIZE: write(2) fails, and that is told */
+	signal(SIGCHLD, SIG_DFL);
 }
 
 /* The runtime closes its end when it has written all; a runtime that does not is left at the deadline. */
@@ -223,6 +234,7 @@ int main(int argc, char **argv)
 	/* It lives for a millisecond: memory given back to the kernel and taken again costs more than it frees. */
 	mallopt(M_TOP_PAD, HEAP_PAD);
 	mallopt(M_TRIM_THRESHOLD, INT_MAX);
+	set_signals();
 	if (fill_standard_fds() < 0)
 		return 1;
 	if (parse_options(argc, argv, &options, &timeout_ms, &fault) < 0) {
