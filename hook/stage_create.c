@@ -22,6 +22,8 @@ struct create {
 	struct ledger *ledger;
 	struct place_facts place;
 	struct entry *entry;
+	bool has_id;          /* holds LOCK_ID, and the id is no other container's */
+	bool set_cpus, owned; /* as planned, whatever came of it */
 	bool in_ledger; /* the entry is, or may be, in the ledger: to be released on failure */
 	const char *stage_of_failure; /* for the message */
 };
@@ -102,8 +104,11 @@ static void demand(const struct oci_config *config, struct place_facts *place)
 	int64_t period = config->cpu_period > 0 ? config->cpu_period : 100000;
 
 	if (config->cpu_quota > 0) {
-		place->mcpu = (unsigned) (config->cpu_quota / period >= CPU_MAX ? CPU_MAX * 1000u :
-										 config->cpu_quota * 1000 / period);
+		/* Whole CPUs and the rest apart: either alone fits, whatever the spec says. */
+		place->mcpu = (unsigned) (config->cpu_quota / period >= CPU_MAX ?
+						  CPU_MAX * 1000 :
+						  config->cpu_quota / period * 1000 +
+							  (int64_t) ((__int128) (config->cpu_quota % period) * 1000 / period));
 		place->mcpu_is_limit = true;
 	} else if (config->cpu_shares > 2) { /* 2 is the kernel's least, and what "no request" becomes */
 		place->mcpu = (unsigned) (config->cpu_shares >= CPU_MAX * UINT64_C(1024) ?
@@ -181,7 +186,44 @@ static int new_entry(struct create *c, struct error *err)
 	return r;
 }
 
-static int gather(struct create *c, struct error *err)
+/* prestart and createRuntime may both be wired: the second finds the work done. Needs the id's lock. */
+static int already_placed(struct create *c, bool *ret_done, struct error *err)
+{
+	cleanup_entry struct entry *old = NULL;
+	int r = ledger_get(c->ledger, c->h->state.id, &old, err);
+	bool same;
+
+	*ret_done = false;
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return r;
+	same = old->pid == c->init.pid && old->start_time == c->init.start_time;
+	if (same && (old->state == ENTRY_DONE || old->state == ENTRY_DEGRADED)) {
+		*ret_done = true;
+		return 0;
+	}
+	/* Ids are unique within one runtime's root, and there may be two. */
+	if (!same && proc_alive(c->s, old->pid, old->start_time))
+		return error_set(err, EEXIST,
+				 "another container of this id runs (process %d): give this one another id, or the "
+				 "runtimes' hooks different state directories (--state-dir)",
+				 old->pid);
+	return sys_release(c->s, c->ledger, &c->source, c->h->state.id, err);
+}
+
+/* From here to the end the id is this hook's alone; the lock goes with the ledger. */
+static int take_id(struct create *c, bool *ret_done, struct error *err)
+{
+	int r = ledger_open(c->s, c->h->options->state_dir, &c->ledger, err);
+
+	r = r < 0 ? r : ledger_lock_name(c->ledger, LOCK_ID, c->h->state.id, err);
+	r = r < 0 ? r : already_placed(c, ret_done, err);
+	c->has_id = r == 0;
+	return r;
+}
+
+static int gather(struct create *c, bool *ret_done, struct error *err)
 {
 	int r;
 
@@ -195,8 +237,8 @@ static int gather(struct create *c, struct error *err)
 	if (r < 0)
 		return r;
 	c->stage_of_failure = "ledger";
-	r = ledger_open(c->s, c->h->options->state_dir, &c->ledger, err);
-	if (r < 0)
+	r = take_id(c, ret_done, err);
+	if (r < 0 || *ret_done)
 		return r;
 	c->stage_of_failure = "facts";
 	r = facts_get(c->s, &c->source, &c->facts, err);
@@ -240,21 +282,29 @@ static int lock_and_look(struct create *c, bool all, struct error *err)
 		ledger_unlock(c->ledger);
 		if (r < 0)
 			return r;
-		r = sweep(c, stale, n_stale, err);
-		if (r < 0)
-			return r;
+		/* What others left behind and cannot be cleaned up is not this container's fault. */
+		if (sweep(c, stale, n_stale, err) < 0)
+			hook_say(c->h, error_text(err));
+		error_done(err);
 	}
 }
 
+static bool owns(const struct plan *p)
+{
+	return p->mechanism == MECHANISM_CORES || p->exclusive;
+}
+
+/* The own entry first: where neighbours are made to move, somebody must be on record for whom. */
 static int write_intent(struct create *c, struct error *err)
 {
 	const struct plan *p = c->entry->plan;
 	int r;
 
 	c->in_ledger = true;
-	r = sys_put_adjusts(c->ledger, p->adjusts, p->n_adjusts, err);
-
-	return r < 0 ? r : ledger_put(c->ledger, c->entry, err);
+	c->set_cpus = p->set_cpus;
+	c->owned = owns(p);
+	r = ledger_put(c->ledger, c->entry, err);
+	return r < 0 ? r : sys_put_adjusts(c->ledger, p->adjusts, p->n_adjusts, err);
 }
 
 static int decide(struct create *c, struct error *err)
@@ -272,36 +322,12 @@ static int decide(struct create *c, struct error *err)
 		if (r == 0) {
 			c->stage_of_failure = "ledger";
 			r = write_intent(c, err);
+			ledger_unlock(c->ledger);
+			return r; /* a full disk is ENOSPC too, and no reason to look again */
 		}
 		ledger_unlock(c->ledger);
 	}
 	return r;
-}
-
-/* prestart and createRuntime may both be wired: the second finds the work done. */
-static int already_placed(struct create *c, bool *ret_done, struct error *err)
-{
-	cleanup_entry struct entry *old = NULL;
-	int r = ledger_get(c->ledger, c->h->state.id, &old, err);
-	bool same;
-
-	*ret_done = false;
-	if (r == -ENOENT)
-		return 0;
-	if (r < 0)
-		return r;
-	same = old->pid == c->init.pid && old->start_time == c->init.start_time;
-	if (same && old->state != ENTRY_INTENT) {
-		*ret_done = true;
-		return 0;
-	}
-	/* Ids are unique within one runtime's root, and there may be two. */
-	if (!same && proc_alive(c->s, old->pid, old->start_time))
-		return error_set(err, EEXIST,
-				 "another container of this id runs (process %d): give this one another id, or the "
-				 "runtimes' hooks different state directories (--state-dir)",
-				 old->pid);
-	return sys_release(c->s, c->ledger, &c->source, c->h->state.id, err);
 }
 
 /* ---- act and result ---- */
@@ -324,7 +350,21 @@ static int act(struct create *c, struct error *err)
 	return r;
 }
 
-/* Another hook may have taken CPUs from this container meanwhile: the ledger's word on that stands. */
+/* Another hook may have moved this container meanwhile, or be about to: the ledger's word on that stands. */
+static void merge_result(struct create *c, const struct entry *now)
+{
+	struct plan *p = c->entry->plan;
+	const bool gave_up = c->set_cpus && !p->set_cpus; /* its cpuset cannot be written */
+
+	if (!p->set_cpus)
+		p->cpus = c->place.allowed_cpus;
+	if (!now->plan->set_cpus || gave_up)
+		return;
+	p->set_cpus = true;
+	p->cpus = now->plan->cpus;
+	c->entry->unsynced = now->unsynced;
+}
+
 static int write_result(struct create *c, struct error *err)
 {
 	cleanup_entry struct entry *now = NULL;
@@ -336,28 +376,32 @@ static int write_result(struct create *c, struct error *err)
 	if (r < 0)
 		return r;
 	r = ledger_get(c->ledger, e->id, &now, err);
-	if (r == 0 && e->plan->set_cpus)
-		e->plan->cpus = now->plan->cpus;
-	if (!e->plan->set_cpus)
-		e->plan->cpus = c->place.allowed_cpus;
-	e->state = e->plan->degraded ? ENTRY_DEGRADED : ENTRY_DONE;
-	if (!e->why)
-		e->why = plan_lacks(e->plan);
-	r = ledger_put(c->ledger, e, err);
+	if (r == 0) {
+		merge_result(c, now);
+		e->state = e->plan->degraded ? ENTRY_DEGRADED : ENTRY_DONE;
+		if (!e->why)
+			e->why = plan_lacks(e->plan);
+		r = ledger_put(c->ledger, e, err);
+	}
 	ledger_unlock(c->ledger);
 	return r;
 }
 
+/* Admitted without the cores it was to own: those who moved aside for it go back. */
+static void disown(struct create *c)
+{
+	cleanup_error struct error err = { 0 };
+
+	if (c->owned && !owns(c->entry->plan) && sys_settle(c->s, c->ledger, c->facts, &err) < 0)
+		hook_say(c->h, error_text(&err));
+}
+
 static int place(struct create *c, struct error *err)
 {
-	bool done;
+	bool done = false;
 	int r;
 
-	r = gather(c, err);
-	if (r < 0)
-		return r;
-	c->stage_of_failure = "ledger";
-	r = already_placed(c, &done, err);
+	r = gather(c, &done, err);
 	if (r < 0 || done)
 		return r;
 	r = decide(c, err);
@@ -367,6 +411,8 @@ static int place(struct create *c, struct error *err)
 	r = act(c, err);
 	r = r < 0 ? r : write_result(c, err);
 	sys_fault_point(c->s, "result");
+	if (r == 0)
+		disown(c);
 	return r;
 }
 
@@ -377,9 +423,9 @@ static bool admits(const struct create *c, int r)
 	/* What this machine cannot do is for isolation.on_unsupported to decide: "refuse" there is no accident. */
 	if (r == -EOPNOTSUPP || !c->policy)
 		return false;
-	if (r == -ENOTRECOVERABLE) /* sys_apply(): the init does not do any more what the runtime expects of it */
+	if (r == -ENOTRECOVERABLE) /* sys_apply(): the init must not run on */
 		return false;
-	if (r == -EEXIST) /* the ledger knows a container by its id: the other one's entry would be lost */
+	if (c->ledger && !c->has_id) /* the ledger knows a container by its id: another one's entry would be lost */
 		return false;
 	if (c->match.class)
 		return c->match.class->on_error == ON_ERROR_ADMIT;
@@ -390,37 +436,68 @@ static bool admits(const struct create *c, int r)
 	return c->policy->on_error == ON_ERROR_ADMIT;
 }
 
-/* The container starts all the same; the ledger tells everybody that it is not protected. */
-static int record_unprotected(struct create *c, const char *why, struct error *err)
+/* What is known of it when it failed before it could be placed: it runs anywhere, and nobody can move it. */
+static int unplaced(const struct create *c, struct plan **ret_plan, struct error *err)
+{
+	cleanup_plan struct plan *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return error_set(err, ENOMEM, "no memory");
+	for (size_t i = 0; i < c->place.n_occupants; i++)
+		if (c->place.occupants[i].mechanism == MECHANISM_CORES || c->place.occupants[i].exclusive)
+			return error_set(err, EOPNOTSUPP,
+					 "on_error \"admit\" cannot be followed: container %s owns its cores, and this "
+					 "one could not be kept off them",
+					 c->place.occupants[i].id);
+	p->degraded = p->bound = true;
+	p->mcpu = 1000;
+	memset(&p->cpus, 0xff, sizeof(p->cpus));
+	p->wish = p->cpus;
+	*ret_plan = TAKE_PTR(p);
+	return 0;
+}
+
+/* Needs the lock. */
+static int plan_without_protection(struct create *c, const char *why, struct error *err)
+{
+	const char *const *stale;
+	size_t n_stale;
+	struct plan *plan = NULL;
+	int r = ledger_occupancy(c->ledger, false, &c->place.occupants, &c->place.n_occupants, &stale, &n_stale, err);
+
+	if (r == 0)
+		r = c->place.topo ? plan_unprotected(&c->place, &plan, err) : unplaced(c, &plan, err);
+	if (r < 0)
+		return r;
+	plan_free(c->entry->plan);
+	c->entry->plan = plan;
+	c->entry->state = ENTRY_DEGRADED;
+	free(c->entry->why);
+	c->entry->why = strdup(why);
+	c->in_ledger = true;
+	return ledger_put(c->ledger, c->entry, err);
+}
+
+/*
+ * The container starts all the same, and the ledger tells everybody that it is not protected. What others were promised
+ * stands: it keeps off the cores that they own, or it does not start.
+ */
+static int start_unprotected(struct create *c, const char *why, struct error *err)
 {
 	int r;
 
 	if (!c->ledger)
 		return 0;
-	if (!c->entry) {
-		r = new_entry(c, err);
-		if (r < 0)
-			return r;
-	}
-	plan_free(c->entry->plan);
-	c->entry->plan = calloc(1, sizeof(*c->entry->plan));
-	if (!c->entry->plan)
-		return error_set(err, ENOMEM, "no memory");
-	c->entry->plan->mechanism = MECHANISM_NONE;
-	c->entry->plan->degraded = true;
-	c->entry->plan->mcpu = 1000;
-	c->entry->plan->cpus = c->place.allowed_cpus;
-	if (mask_empty(&c->entry->plan->cpus)) /* it failed before that was known: anywhere */
-		memset(&c->entry->plan->cpus, 0xff, sizeof(c->entry->plan->cpus));
-	c->entry->plan->wish = c->entry->plan->cpus;
-	c->entry->state = ENTRY_DEGRADED;
-	free(c->entry->why);
-	c->entry->why = strdup(why);
-	r = ledger_lock(c->ledger, err);
+	r = c->entry ? 0 : new_entry(c, err);
+	r = r < 0 ? r : ledger_lock(c->ledger, err);
 	if (r < 0)
 		return r;
-	r = ledger_put(c->ledger, c->entry, err);
+	r = plan_without_protection(c, why, err);
 	ledger_unlock(c->ledger);
+	if (r == 0 && c->entry->plan->set_cpus)
+		r = sys_sync_own(c->s, c->ledger, &c->cpuset, c->entry->id, err);
+	if (r == 0)
+		disown(c);
 	return r;
 }
 
@@ -431,10 +508,12 @@ static int on_failure(struct create *c, int r, struct error *err)
 	error_prefix(err, r, "%s", c->stage_of_failure);
 	if (admits(c, r)) {
 		hook_say(c->h, error_text(err));
-		if (record_unprotected(c, error_text(err), &second) < 0)
-			hook_say(c->h, error_text(&second));
-		hook_say(c->h, "started all the same, without protection (on_error: admit)");
-		return 0;
+		r = start_unprotected(c, error_text(err), &second);
+		if (r == 0) {
+			hook_say(c->h, "started all the same, without protection (on_error: admit)");
+			return 0;
+		}
+		error_set(err, -r, "%s", error_text(&second));
 	}
 	if (c->in_ledger && sys_release(c->s, c->ledger, &c->source, c->entry->id, &second) < 0)
 		hook_say(c->h, error_text(&second));

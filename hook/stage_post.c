@@ -30,12 +30,39 @@ int stage_poststart(struct hook *h, struct error *err)
 	return 0;
 }
 
+/* A runtime may be quicker than the end of the process that it has killed. */
+#define PATIENCE_MS 1000
+
+/*
+ * Whether it is over with the container on record. A runtime that was refused a second container of an id calls poststop
+ * for that id too, and the first one's promises must not end with it.
+ */
+static int has_ended(const struct hook *h, struct ledger *ledger, bool *ret_ended, struct error *err)
+{
+	cleanup_entry struct entry *e = NULL;
+	int r = ledger_get(ledger, h->state.id, &e, err);
+	bool other;
+
+	*ret_ended = true;
+	if (r < 0 || !proc_alive(h->sys, e->pid, e->start_time))
+		return r == -ENOENT ? 0 : r;
+	other = h->state.bundle && *e->bundle && !str_eq(h->state.bundle, e->bundle);
+	if (!other && proc_await_end(h->sys, e->pid, e->start_time, PATIENCE_MS) == 0)
+		return 0;
+	hook_say(h, "the container that is on record by this id still runs: its place stays its own");
+	*ret_ended = false;
+	return 0;
+}
+
 int stage_poststop(struct hook *h, struct error *err)
 {
+	bool ended;
 	cleanup_ledger struct ledger *ledger = NULL;
 	cleanup_facts_source struct facts_source facts = { .root = h->options->root,
 							    .state_dir = h->options->state_dir };
 	int r = ledger_open(h->sys, h->options->state_dir, &ledger, err);
 
-	return r < 0 ? r : sys_release(h->sys, ledger, &facts, h->state.id, err);
+	r = r < 0 ? r : ledger_lock_name(ledger, LOCK_ID, h->state.id, err);
+	r = r < 0 ? r : has_ended(h, ledger, &ended, err);
+	return r < 0 || !ended ? r : sys_release(h->sys, ledger, &facts, h->state.id, err);
 }

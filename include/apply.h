@@ -26,20 +26,24 @@ struct apply_target {
 
 /*
  * *ret_step tells at which step it failed; untouched on success. -ENOTRECOVERABLE whatever keep_going says: the init must
- * not run on. Holds no lock when called or when it returns.
+ * not run on, since it has lost its registers or would run on cores that others own. Holds no lock when called or when it returns.
  */
 int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct error *err) must_check;
 
-/*
- * Makes a container's cpuset what the ledger says now. Every change of a cpuset is "put, then sync": whoever syncs last
- * has read the newest entry, so two hooks that change one container end with the later decision, whatever their order.
- * A cgroup that is gone is no error. Holds the container's own lock meanwhile.
- */
-int sys_sync_cpuset(struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const char *id,
-		    struct error *err) must_check;
+/* ---- making cpusets what the ledger says (sys/settle.c) ---- */
 
-/* Writes the neighbours' new CPUs into their entries; sys_sync_cpuset() then carries them out. Needs the lock. */
+/* The open cpuset of the container itself. -ENODEV: its cgroup is gone. Holds its LOCK_CPUSET meanwhile. */
+int sys_sync_own(struct sys *s, struct ledger *l, const struct cpuset *c, const char *id, struct error *err) must_check;
+/* Neighbours' new CPUs into their entries, marked as unsynced. Needs the lock. */
 int sys_put_adjusts(struct ledger *l, const struct plan_adjust *items, size_t n, struct error *err) must_check;
+/*
+ * Carries them out and takes the marks off. Goes on after a failure and returns the first, which names the container; a
+ * cgroup that is gone is none. Takes and releases the locks.
+ */
+int sys_sync_adjusts(struct sys *s, struct ledger *l, const struct cgroup_layout *layout,
+		     const struct plan_adjust *items, size_t n, struct error *err) must_check;
+/* Everybody off the cores that others own, and back on those that nobody owns any more: all of the above. */
+int sys_settle(struct sys *s, struct ledger *l, const struct facts *facts, struct error *err) must_check;
 
 /*
  * All that follows a container's end: drops the entry, ends the group's anchor with its last member, gives neighbours

@@ -1,7 +1,8 @@
 /*
  * The ledger: what was promised to which container, kept in the state directory (tmpfs, may be lost at any time).
  *
- *   lock               byte ranges: 0 = ledger, 1 + hash(group) = one group's anchor
+ *   lock               byte ranges: one for the ledger, and one each for a group's anchor, a container's cpuset and a
+ *                      container's id, by hash; see enum ledger_lock
  *   index              one fixed-form line per container, so that a hook maps one file and not a thousand;
  *                      rebuilt from containers/ whenever a writer died half-way
  *   containers/ID.json one container: identity, plan, old values for undoing, step results
@@ -34,6 +35,7 @@ struct entry {
 	char *step;               /* the last step begun, or NULL */
 	char *why;                /* degraded: one sentence */
 	bool started;             /* poststart was seen */
+	bool unsynced;            /* another hook has changed plan->cpus: the cgroup may not follow yet (sys/settle.c) */
 	char *old_cpus, *old_mems; /* cpuset before, for undoing; NULL: not written */
 	char *policy_digest;
 	struct plan *plan;
@@ -58,11 +60,22 @@ void ledger_closep(struct ledger **l);
 /* Both wait no longer than sys->deadline: -ETIMEDOUT, and err names who holds the lock when that can be told. */
 int ledger_lock(struct ledger *l, struct error *err) must_check;
 void ledger_unlock(struct ledger *l);
-int ledger_lock_group(struct ledger *l, const char *group, struct error *err) must_check;
-void ledger_unlock_group(struct ledger *l, const char *group);
+
+/* Taken in this order, each before the ledger's own lock, which nobody holds while waiting for one of these. */
+enum ledger_lock {
+	LOCK_ID,     /* a container's start or end: whoever holds it decides what becomes of the id */
+	LOCK_GROUP,  /* a group's anchor */
+	LOCK_CPUSET, /* what a container's cpuset is made to say */
+};
+int ledger_lock_name(struct ledger *l, enum ledger_lock kind, const char *name, struct error *err) must_check;
+/* -EAGAIN when somebody else has it. */
+int ledger_try_name(struct ledger *l, enum ledger_lock kind, const char *name) must_check;
+void ledger_unlock_name(struct ledger *l, enum ledger_lock kind, const char *name);
 
 /* Writers need the lock. put replaces. drop of an unknown id is 0. */
 int ledger_put(struct ledger *l, const struct entry *e, struct error *err) must_check;
+/* Entries of different ids, at the cost of one look at the index. On failure the first ones may have been put. */
+int ledger_put_many(struct ledger *l, struct entry *const *entries, size_t n, struct error *err) must_check;
 int ledger_drop(struct ledger *l, const char *id, struct error *err) must_check;
 /* -ENOENT when there is none. A file that cannot be read as an entry counts as none; under the lock it is moved aside
  * (damaged-N.bad, a handful are kept). */

@@ -34,6 +34,7 @@ struct occupant {
 	enum mechanism mechanism;
 	bool exclusive;
 	bool bound;         /* its CPUs were given by the OCI spec or another manager: never shrink it */
+	bool unsynced;      /* its cpuset may not be yet what the ledger says */
 	bool weights;       /* its placement relies on the interleave weights that cotenant wrote (plan.set_weights) */
 	unsigned mcpu;      /* demand, 1/1000 CPU */
 	uint64_t memory;    /* bytes, 0: unknown */
@@ -78,8 +79,9 @@ struct plan {
 	struct mask cpus, wish;
 	nodemask mems;
 	bool bound, exclusive;
-	unsigned mcpu;
-	uint64_t memory;
+	bool confined;            /* cpus must be set, or it would run on cores that others own; not written down */
+	unsigned mcpu;            /* demand, 1/1000 CPU */
+	uint64_t memory;          /* bytes of its limit; 0: none */
 	enum memory_policy memory_policy;
 	nodemask memory_nodes;    /* of the memory policy */
 	bool set_weights;         /* weights below are to be written to sysfs */
@@ -109,6 +111,12 @@ void plan_freep(struct plan **p);
  * -ENOSPC: no room that keeps the class's promises. -EINVAL: the OCI limits and the policy contradict each other.
  */
 int plan_place(const struct place_facts *facts, struct plan **ret_plan, struct error *err) must_check;
+
+/*
+ * Places one container that gets no protection because something failed (on_error "admit"): anywhere, but off the cores
+ * that others own. Needs no class. -ENOSPC, -EOPNOTSUPP: it could not be kept off them.
+ */
+int plan_unprotected(const struct place_facts *facts, struct plan **ret_plan, struct error *err) must_check;
 
 /* Appends a sentence to the reasons. Out of memory is ignored: a reason is worth less than the plan. */
 void plan_reason(struct plan *p, const char *fmt, ...) printf_like(2, 3);

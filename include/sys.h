@@ -139,6 +139,8 @@ pid_t held_pid(const struct held *h);
 const struct sys *held_sys(const struct held *h);
 /* Runs one system call in thread `thread`; *ret is its result as the kernel gave it (negative errno on failure). */
 int held_call(struct held *h, size_t thread, long nr, const unsigned long args[6], long *ret) must_check;
+/* From here on calls undo what was done: they are made although the deadline has passed, for a quarter of a second. */
+void held_undo(struct held *h);
 /* Memory for call arguments, mapped into the process until close; a second call may hand out the same again. */
 int held_scratch(struct held *h, size_t size, unsigned long *ret_address) must_check;
 int held_write(struct held *h, unsigned long address, const void *data, size_t len) must_check;

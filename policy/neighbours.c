@@ -144,8 +144,11 @@ void fences_target(const struct fences *f, const struct occupant *o, struct mask
 	*ret_target = target;
 }
 
-/* Whether an occupant's cpuset has to change. Owners keep what they have. */
-static bool must_change(const struct fences *f, const struct occupant *o)
+/*
+ * Whether an occupant's cpuset has to change. Owners keep what they have. `sure`: it has to be written too when only the
+ * ledger is known to say what it should.
+ */
+static bool must_change(const struct fences *f, const struct occupant *o, bool sure)
 {
 	const struct fence *own;
 	uint64_t any = 0, added = 0, removed = 0;
@@ -164,7 +167,7 @@ static bool must_change(const struct fences *f, const struct occupant *o)
 	 * That nothing is left of a wish cannot come about through plan_place(); such a container stays where it is.
 	 * And what someone else gave may be given back, never taken.
 	 */
-	return any && (removed ? !o->bound : added != 0);
+	return any && ((sure && o->unsynced) || (removed ? !o->bound : added != 0));
 }
 
 void plan_adjusts_free(struct plan_adjust *adjusts, size_t n)
@@ -198,6 +201,8 @@ int neighbours_with(const struct topology *topo, const struct occupant *occupant
 		    const struct occupant *newcomer, struct plan_adjust **ret, size_t *ret_n)
 {
 	cleanup_fences struct fences *f = NULL;
+	/* A newcomer that owns nothing asks nothing of others, and must not fail for their sake. */
+	const bool sure = !newcomer || occupant_owns(newcomer);
 	struct plan_adjust *list = NULL;
 	size_t n_list = 0, room = 0;
 	int r = fences_new(topo, occupants, n, newcomer, &f);
@@ -207,7 +212,7 @@ int neighbours_with(const struct topology *topo, const struct occupant *occupant
 	for (size_t i = 0; i < n && r >= 0; i++) {
 		struct mask target;
 
-		if (replaced(&occupants[i], newcomer) || !must_change(f, &occupants[i]))
+		if (replaced(&occupants[i], newcomer) || !must_change(f, &occupants[i], sure))
 			continue;
 		fences_target(f, &occupants[i], &target);
 		r = push_adjust(&list, &n_list, &room, occupants[i].id, &target);

@@ -265,6 +265,7 @@ static int place_cpus(struct board *b, struct error *err)
 	/* What it has already need not be written, and then follows CPUs that come online. Owned cores always are. */
 	mask_and(&now, &b->topo->online);
 	b->plan->set_cpus = !mask_equal(&b->plan->cpus, &now) || (b->owner && !f->cpus_given);
+	b->plan->confined = mask_intersects(&now, &b->owned);
 	return 0;
 }
 
@@ -306,5 +307,22 @@ int plan_place(const struct place_facts *facts, struct plan **ret_plan, struct e
 	if (r < 0)
 		return r;
 	*ret_plan = TAKE_PTR(p);
+	return 0;
+}
+
+int plan_unprotected(const struct place_facts *facts, struct plan **ret_plan, struct error *err)
+{
+	char name[] = "none";
+	const struct policy_class bare = { .name = name, .isolation = { .mode = ISOLATION_NONE }, .cpu = { .span = SPAN_MACHINE } };
+	struct place_facts without = *facts;
+	struct plan *p;
+	int r;
+
+	without.class = &bare;
+	r = plan_place(&without, &p, err);
+	if (r < 0)
+		return r;
+	p->degraded = true;
+	*ret_plan = p;
 	return 0;
 }

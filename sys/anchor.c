@@ -259,11 +259,11 @@ int anchor_ensure(struct sys *s, struct ledger *l, const struct cgroup_layout *l
 
 	if (!s->acting)
 		return error_set(err, EROFS, "the root directory is not this machine's: nothing is changed");
-	r = ledger_lock_group(l, group, err);
+	r = ledger_lock_name(l, LOCK_GROUP, group, err);
 	if (r < 0)
 		return r;
 	r = ensure_locked(s, l, layout, group, ret_anchor, err);
-	ledger_unlock_group(l, group);
+	ledger_unlock_name(l, LOCK_GROUP, group);
 	return r;
 }
 

@@ -23,75 +23,6 @@ struct run {
 
 /* ---- cpuset ---- */
 
-static int write_cpuset(struct sys *s, const struct cpuset *c, const struct plan *p, struct error *err)
-{
-	cleanup_free char *cpus = p->set_cpus ? mask_format(&p->cpus) : NULL;
-	cleanup_free char *mems = p->set_mems ? nodemask_format(p->mems) : NULL;
-
-	if ((p->set_cpus && !cpus) || (p->set_mems && !mems))
-		return error_set(err, ENOMEM, "no memory");
-	return cpuset_write(s, c, cpus, mems, err);
-}
-
-static int lock_container(struct ledger *l, const char *id, char **ret_name, struct error *err)
-{
-	cleanup_free char *name = NULL;
-	int r;
-
-	if (asprintf(&name, "container/%s", id) < 0) {
-		name = NULL;
-		return error_set(err, ENOMEM, "no memory");
-	}
-	r = ledger_lock_group(l, name, err);
-	if (r < 0)
-		return r;
-	*ret_name = TAKE_PTR(name);
-	return 0;
-}
-
-/* Reads the newest plan of the container and writes its cpuset. `open` may be NULL: found by the entry's path then. */
-static int sync_locked(struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const struct cpuset *open,
-		       const char *id, struct error *err)
-{
-	cleanup_entry struct entry *e = NULL;
-	cleanup_cpuset struct cpuset found = CPUSET_NONE;
-	int r = ledger_get(l, id, &e, err);
-
-	if (r == -ENOENT || (r == 0 && !e->plan->set_cpus && !e->plan->set_mems))
-		return 0;
-	if (r < 0)
-		return r;
-	if (!open) {
-		r = cpuset_open_path(s, layout, e->cgroup, &found, err);
-		if (r == -ENOENT)
-			return 0;
-		if (r < 0)
-			return r;
-		open = &found;
-	}
-	r = write_cpuset(s, open, e->plan, err);
-	return r == -ENODEV ? 0 : r; /* kernfs: the cgroup was removed while it was open */
-}
-
-static int sync_cpuset(struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const struct cpuset *open,
-		       const char *id, struct error *err)
-{
-	cleanup_free char *lock = NULL;
-	int r = lock_container(l, id, &lock, err);
-
-	if (r < 0)
-		return r;
-	r = sync_locked(s, l, layout, open, id, err);
-	ledger_unlock_group(l, lock);
-	return r;
-}
-
-int sys_sync_cpuset(struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const char *id,
-		    struct error *err)
-{
-	return sync_cpuset(s, l, layout, NULL, id, err);
-}
-
 static bool cpuset_wanted(const struct plan *p)
 {
 	return p->set_cpus || p->set_mems;
@@ -101,7 +32,7 @@ static int do_cpuset(struct run *run, struct error *err)
 {
 	struct apply_target *t = run->t;
 
-	return sync_cpuset(run->s, t->ledger, t->layout, t->cpuset, t->entry->id, err);
+	return sys_sync_own(run->s, t->ledger, t->cpuset, t->entry->id, err);
 }
 
 static void undo_cpuset(struct run *run)
@@ -121,15 +52,9 @@ static bool neighbours_wanted(const struct plan *p)
 
 static int do_neighbours(struct run *run, struct error *err)
 {
-	for (size_t i = 0; i < run->plan->n_adjusts; i++) {
-		const char *id = run->plan->adjusts[i].id;
-		int r = sys_sync_cpuset(run->s, run->t->ledger, run->t->layout, id, err);
+	int r = sys_sync_adjusts(run->s, run->t->ledger, run->t->layout, run->plan->adjusts, run->plan->n_adjusts, err);
 
-		if (r < 0)
-			return error_prefix(err, r, "container %s must leave the cores that %s takes", id,
-					    run->t->entry->id);
-	}
-	return 0;
+	return r < 0 ? error_prefix(err, r, "must leave the cores that %s takes", run->t->entry->id) : 0;
 }
 
 /* ---- cookie ---- */
@@ -261,9 +186,20 @@ static void give_up(struct plan *p, enum step step, const char *why)
 		p->memory_policy = MEMORY_INHERIT;
 	if (step == STEP_WEIGHTS)
 		p->set_weights = false;
+	if (step == STEP_CPUSET || step == STEP_NEIGHBOURS)
+		p->exclusive = false; /* it would keep others off cores that it does not have */
 	if ((step == STEP_COOKIE && p->mechanism == MECHANISM_COOKIE) ||
 	    ((step == STEP_CPUSET || step == STEP_NEIGHBOURS) && p->mechanism == MECHANISM_CORES))
 		p->mechanism = MECHANISM_NONE;
+}
+
+/*
+ * Whether a failure is the container's own loss. Where the others' cores are at stake it is not: it would run on them,
+ * whatever its own class thinks of that.
+ */
+static bool can_do_without(const struct run *run, enum step step)
+{
+	return run->t->keep_going && !(step == STEP_CPUSET && run->plan->confined);
 }
 
 static int run_steps(struct run *run, enum step *ret_step, struct error *err)
@@ -274,7 +210,7 @@ static int run_steps(struct run *run, enum step *ret_step, struct error *err)
 		if (!steps[i].wanted(run->plan))
 			continue;
 		r = sys_left_ms(run->s) == 0 ? error_set(err, ETIMEDOUT, "no time left") : steps[i].act(run, err);
-		if (r < 0 && run->t->keep_going) {
+		if (r < 0 && can_do_without(run, (enum step) i)) {
 			give_up(run->plan, (enum step) i, error_text(err));
 			continue;
 		}
@@ -283,7 +219,9 @@ static int run_steps(struct run *run, enum step *ret_step, struct error *err)
 				if (steps[k].wanted(run->plan) && steps[k].undo)
 					steps[k].undo(run);
 			*ret_step = (enum step) i;
-			return r;
+			return run->t->keep_going ?
+				       error_prefix(err, -ENOTRECOVERABLE, "it would run on cores that others own") :
+				       r;
 		}
 		sys_fault_point(run->s, step_name((enum step) i));
 	}

@@ -44,6 +44,7 @@ static const struct field entry_fields[] = {
     {"step", TEXT_OR_NONE, offsetof(struct entry, step)},
     {"why", TEXT_OR_NONE, offsetof(struct entry, why)},
     {"started", FLAG, offsetof(struct entry, started)},
+    {"unsynced", FLAG, offsetof(struct entry, unsynced)},
     {"old_cpus", TEXT_OR_NONE, offsetof(struct entry, old_cpus)},
     {"old_mems", TEXT_OR_NONE, offsetof(struct entry, old_mems)},
     {"policy_digest", TEXT_OR_NONE, offsetof(struct entry, policy_digest)},
@@ -146,7 +147,7 @@ static int fields_read(const char *name, const struct json *root, void *record, 
 		const struct json *value = json_get(root, fields[i].name);
 		int r;
 
-		if (!value && fields[i].kind == TEXT_OR_NONE)
+		if (!value && (fields[i].kind == TEXT_OR_NONE || fields[i].kind == FLAG))
 			continue;
 		r = value ? field_read(value, record, &fields[i]) : -EINVAL;
 		if (r < 0)

@@ -95,25 +95,7 @@ static int move_aside(struct ledger *l, const char *file, struct error *err)
 	return error_prefix(err, -ENOENT, "%s/containers/%s was moved to %s", l->path, file, aside);
 }
 
-int ledger_read_entry(struct ledger *l, const char *file, struct entry **ret_entry, struct error *err)
-{
-	cleanup_free char *text = NULL;
-	size_t len = 0;
-	int r = read_record(l->containers_fd, file, &text, &len);
-
-	if (r == -ENOENT)
-		return error_set(err, ENOENT, "%s/containers/%s: there is none", l->path, file);
-	if (r < 0)
-		error_set(err, -r, "%s", strerror(-r));
-	else
-		r = entry_parse("entry", text, len, ret_entry, err);
-	if (is_damage(r))
-		return move_aside(l, file, err);
-	return r < 0 ? error_prefix(err, r, "%s/containers/%s", l->path, file) : 0;
-}
-
-/* ---- entries ---- */
-
+/* What could not be put must not be believed either. */
 static int check_entry(const struct entry *e, struct error *err)
 {
 	int r = oci_id_check(e->id, strlen(e->id), err);
@@ -130,45 +112,79 @@ static int check_entry(const struct entry *e, struct error *err)
 	return 0;
 }
 
-static int put_locked(struct ledger *l, const struct entry *e, const char *name, const char *text, size_t len)
+int ledger_read_entry(struct ledger *l, const char *file, struct entry **ret_entry, struct error *err)
 {
-	struct index *ix = &l->index;
-	int r;
+	cleanup_entry struct entry *e = NULL;
+	cleanup_free char *text = NULL;
+	size_t len = 0;
+	int r = read_record(l->containers_fd, file, &text, &len);
 
-	/* Another id whose name was cut to the same file: its entry must not be lost. */
-	if (name_is_cut(name) && !index_has(ix, e->id) &&
-	    faccessat(l->containers_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-		return -EEXIST;
-	r = index_begin(ix);
+	if (r == -ENOENT)
+		return error_set(err, ENOENT, "%s/containers/%s: there is none", l->path, file);
+	if (r < 0)
+		error_set(err, -r, "%s", strerror(-r));
+	else
+		r = entry_parse("entry", text, len, &e, err);
 	if (r == 0)
-		r = file_replace(l->containers_fd, name, text, len);
+		r = check_entry(e, err);
 	if (r == 0)
-		r = index_set(ix, e->id, e);
-	if (r == 0)
-		r = index_commit(ix);
-	index_done(ix);
-	return r;
+		*ret_entry = TAKE_PTR(e);
+	if (is_damage(r))
+		return move_aside(l, file, err);
+	return r < 0 ? error_prefix(err, r, "%s/containers/%s", l->path, file) : 0;
 }
 
-int ledger_put(struct ledger *l, const struct entry *e, struct error *err)
+/* ---- entries ---- */
+
+static int put_file(struct ledger *l, const struct entry *e, const char *name, const char *text, size_t len)
+{
+	/* Another id whose name was cut to the same file: its entry must not be lost. */
+	if (name_is_cut(name) && !index_has(&l->index, e->id) &&
+	    faccessat(l->containers_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return -EEXIST;
+	return file_replace(l->containers_fd, name, text, len);
+}
+
+/* The index must be open and begun. */
+static int put_one(struct ledger *l, const struct entry *e, struct error *err)
 {
 	cleanup_free char *name = NULL, *text = NULL;
 	size_t len = 0;
-	int r = need_lock(l, err);
+	int r = check_entry(e, err);
 
-	if (r == 0)
-		r = check_entry(e, err);
 	if (r < 0)
 		return r;
 	name = record_name(e->id);
 	r = name ? entry_format(e, &text, &len) : -ENOMEM;
 	if (r < 0)
 		return error_set(err, -r, "container %s: its entry cannot be written down: %s", e->id, strerror(-r));
+	r = put_file(l, e, name, text, len);
+	if (r == 0)
+		r = index_set(&l->index, e->id, e);
+	return r < 0 ? error_set(err, -r, "%s/containers/%s: cannot be written: %s", l->path, name, strerror(-r)) : 0;
+}
+
+int ledger_put_many(struct ledger *l, struct entry *const *entries, size_t n, struct error *err)
+{
+	int first, r = need_lock(l, err);
+
+	if (r < 0 || n == 0)
+		return r;
 	r = index_open(l, err);
 	if (r < 0)
 		return r;
-	r = put_locked(l, e, name, text, len);
-	return r < 0 ? error_set(err, -r, "%s/containers/%s: cannot be written: %s", l->path, name, strerror(-r)) : 0;
+	first = index_begin(&l->index);
+	for (size_t i = 0; first == 0 && i < n; i++)
+		r = r < 0 ? r : put_one(l, entries[i], err);
+	if (first == 0 && r == 0)
+		first = index_commit(&l->index);
+	index_done(&l->index);
+	return first < 0 ? error_set(err, -first, "%s/index: %s", l->path, strerror(-first)) : r;
+}
+
+int ledger_put(struct ledger *l, const struct entry *e, struct error *err)
+{
+	return ledger_put_many(l, (struct entry *const[]){ (struct entry *) e }, 1, err);
 }
 
 static int drop_locked(struct ledger *l, const char *id, const char *name)

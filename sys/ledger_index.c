@@ -18,7 +18,7 @@
 #define INDEX_MAX (64u << 20)
 #define COMPACT_MIN 16384 /* below this size outdated lines cost nothing */
 
-#define HEADER_NAME "cotenant index 1 "
+#define HEADER_NAME "cotenant index 2 "
 #define HEADER_LEN (sizeof(HEADER_NAME "c dead 00000000 turn 00000000\n") - 1)
 #define DEAD_AT (sizeof(HEADER_NAME "c dead ") - 1)
 #define TURN_AT (sizeof(HEADER_NAME "c dead 00000000 turn ") - 1)
@@ -97,7 +97,7 @@ static int index_try(struct ledger *l, struct index *ret)
 	if (text == MAP_FAILED)
 		return -errno;
 	ix.text = text;
-	ix.len = (size_t) st.st_size;
+	ix.len = ix.end = (size_t) st.st_size;
 	r = header_parse(&ix);
 	if (r < 0)
 		return r;
@@ -256,7 +256,7 @@ int index_set(struct index *ix, const char *id, const struct entry *e)
 
 	if (e && !line)
 		return -ENOMEM;
-	if (len > INDEX_MAX - ix->len)
+	if (len > INDEX_MAX - ix->end)
 		return -EFBIG;
 	if (at) {
 		int r = write_at(ix->fd, "-", 1, at);
@@ -265,7 +265,14 @@ int index_set(struct index *ix, const char *id, const struct entry *e)
 			return r;
 		ix->dead += line_length(ix, at);
 	}
-	return line ? write_at(ix->fd, line, len, ix->len) : 0;
+	if (line) {
+		int r = write_at(ix->fd, line, len, ix->end);
+
+		if (r < 0)
+			return r;
+		ix->end += len;
+	}
+	return 0;
 }
 
 int index_commit(struct index *ix)

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define LOCK_GROUPS 65536
+#define LOCK_NAMES 65536 /* of each kind */
 
 static int no_memory(struct error *err)
 {
@@ -263,24 +263,34 @@ void ledger_unlock(struct ledger *l)
 	l->locked = false;
 }
 
-static unsigned group_slot(const char *group)
+static unsigned slot_of(enum ledger_lock kind, const char *name)
 {
-	return 1 + (unsigned) (ledger_hash(group) % LOCK_GROUPS);
+	return 1 + (unsigned) kind * LOCK_NAMES + (unsigned) (ledger_hash(name) % LOCK_NAMES);
 }
 
-int ledger_lock_group(struct ledger *l, const char *group, struct error *err)
+int ledger_lock_name(struct ledger *l, enum ledger_lock kind, const char *name, struct error *err)
 {
-	cleanup_free char *shown = printable(group, strlen(group), TENANT_MAX);
+	static const char *const kinds[] = { [LOCK_ID] = "container", [LOCK_GROUP] = "group", [LOCK_CPUSET] = "the cpuset of container" };
+	cleanup_free char *shown = printable(name, strlen(name), TENANT_MAX);
 	cleanup_free char *what = NULL;
 
-	if (!shown || asprintf(&what, "group %s", shown) < 0) {
+	if (!shown || asprintf(&what, "%s %s", kinds[kind], shown) < 0) {
 		what = NULL;
 		return no_memory(err);
 	}
-	return take_lock(l, group_slot(group), what, err);
+	return take_lock(l, slot_of(kind, name), what, err);
 }
 
-void ledger_unlock_group(struct ledger *l, const char *group)
+int ledger_try_name(struct ledger *l, enum ledger_lock kind, const char *name)
 {
-	free_lock(l, group_slot(group));
+	int r = move_lock(l, slot_of(kind, name), F_WRLCK);
+
+	if (r == 0)
+		write_holder(l, slot_of(kind, name));
+	return r == -EACCES ? -EAGAIN : r;
+}
+
+void ledger_unlock_name(struct ledger *l, enum ledger_lock kind, const char *name)
+{
+	free_lock(l, slot_of(kind, name));
 }

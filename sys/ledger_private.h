@@ -23,6 +23,7 @@ struct index {
 	int fd;
 	const char *text; /* the whole file, mapped */
 	size_t len;
+	size_t end;  /* where the next line goes: beyond len once something was written */
 	bool lent;   /* the mapping is the occupancy's, which outlives this */
 	size_t dead; /* bytes of lines that no longer count */
 	size_t turn; /* the entry at which the next round of looking for dead processes begins */
@@ -60,7 +61,7 @@ struct mask_cache {
 };
 
 /* No line is shorter: "+", 12 fields, of which 10 hold something, their NULs, letters, newline. */
-#define LINE_MIN 28
+#define LINE_MIN 29
 /* With its newline; NULL when out of memory. */
 char *line_format(const struct entry *e, size_t *ret_len) must_check;
 /* `line` begins behind its "+", `end` is its newline; *ret points into it. -EBADMSG, -ENOMEM. */
@@ -80,7 +81,10 @@ void index_done(struct index *ix);
 bool index_has(const struct index *ix, const char *id);
 /* From here to index_commit() the index is dirty: who dies in between has the next one rebuild it. */
 int index_begin(struct index *ix) must_check;
-/* Replaces the line of e->id; e NULL: only removes that of `id`. The mapping is outdated then: index_done(). */
+/*
+ * Replaces the line of e->id; e NULL: only removes that of `id`. Once for an id, and when all is written the mapping is
+ * outdated: index_done().
+ */
 int index_set(struct index *ix, const char *id, const struct entry *e) must_check;
 int index_commit(struct index *ix) must_check;
 /* Has the next reader rebuild it. Needs the lock. */

@@ -16,36 +16,6 @@ static void keep_first(int r, struct error *found, int *first, struct error *err
 	}
 }
 
-struct adjusts {
-	struct plan_adjust *items;
-	size_t n;
-};
-
-static void adjusts_done(struct adjusts *a)
-{
-	plan_adjusts_free(a->items, a->n);
-}
-
-/* Writes the neighbours' new CPUs into the ledger; the cgroups follow by sync. Needs the lock. */
-int sys_put_adjusts(struct ledger *l, const struct plan_adjust *items, size_t n, struct error *err)
-{
-	for (size_t i = 0; i < n; i++) {
-		cleanup_entry struct entry *e = NULL;
-		int r = ledger_get(l, items[i].id, &e, err);
-
-		if (r == -ENOENT)
-			continue;
-		if (r < 0)
-			return r;
-		e->plan->cpus = items[i].cpus;
-		e->plan->set_cpus = true;
-		r = ledger_put(l, e, err);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 /* Under the lock, so that no container that relies on the weights is recorded between the look and the writing. */
 static int restore(struct sys *s, struct ledger *l, struct error *err)
 {
@@ -82,51 +52,20 @@ static int end_anchor(struct sys *s, struct ledger *l, const struct entry *e, st
 	return members > own ? 0 : anchor_end(s, l, e->group, err);
 }
 
-/* A hook died while it gave CPUs back: which cgroups it had written nobody knows, so all that may differ are. */
-static int all_occupants(const struct occupant *occupants, size_t n, struct adjusts *ret)
-{
-	ret->items = calloc(n + 1, sizeof(*ret->items));
-	for (size_t i = 0; ret->items && i < n; i++) {
-		struct plan_adjust *a = &ret->items[ret->n];
-
-		a->id = strdup(occupants[i].id);
-		if (!a->id)
-			return -ENOMEM;
-		ret->n++;
-	}
-	return ret->items ? 0 : -ENOMEM;
-}
-
-/*
- * The ledger's part of giving back: neighbours' new CPUs into their entries, the weights into sysfs. Fills `adjusts` with
- * whom to sync. Needs the lock.
- */
-static int give_back(struct sys *s, struct ledger *l, const struct facts *facts, const struct entry *e, bool again,
-		     struct adjusts *adjusts, struct error *err)
+/* With the last container that relied on them. Needs the lock. */
+static int give_weights_back(struct sys *s, struct ledger *l, struct error *err)
 {
 	const struct occupant *occupants;
 	const char *const *stale;
 	size_t n, n_stale;
-	bool restore_weights = e->plan->set_weights;
-	int first = 0, r = ledger_occupancy(l, false, &occupants, &n, &stale, &n_stale, err);
+	int r = ledger_occupancy(l, false, &occupants, &n, &stale, &n_stale, err);
 
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < n && restore_weights; i++)
-		restore_weights = !occupants[i].weights;
-	if (restore_weights)
-		first = restore(s, l, err);
-	if (!facts)
-		return first;
-	r = plan_neighbours(facts->topo, occupants, n, &adjusts->items, &adjusts->n);
-	if (r == 0)
-		r = sys_put_adjusts(l, adjusts->items, adjusts->n, first < 0 ? NULL : err);
-	if (r == 0 && again) {
-		adjusts_done(adjusts);
-		*adjusts = (struct adjusts){ 0 };
-		r = all_occupants(occupants, n, adjusts);
-	}
-	return first < 0 ? first : r < 0 ? error_prefix(err, r, "neighbours of container %s", e->id) : 0;
+	for (size_t i = 0; i < n; i++)
+		if (occupants[i].weights)
+			return 0;
+	return restore(s, l, err);
 }
 
 /* Needs the lock. Others count on nothing that the entry holds from here on. */
@@ -148,10 +87,8 @@ static bool owes(const struct entry *e)
 }
 
 /* An entry that owes nothing is dropped at once, another marked as leaving. Needs the group's lock. */
-static int release_locked(struct sys *s, struct ledger *l, const struct facts *facts, struct entry *e,
-			  struct adjusts *adjusts, struct error *err)
+static int release_locked(struct sys *s, struct ledger *l, struct entry *e, struct error *err)
 {
-	const bool again = e->state == ENTRY_LEAVING;
 	struct error found = { 0 };
 	int first = 0, r;
 
@@ -160,8 +97,8 @@ static int release_locked(struct sys *s, struct ledger *l, const struct facts *f
 	r = ledger_lock(l, &found);
 	if (r == 0) {
 		r = owes(e) ? start_leaving(s, l, e, &found) : ledger_drop(l, e->id, &found);
-		if (r == 0 && e->state == ENTRY_LEAVING)
-			r = give_back(s, l, facts, e, again, adjusts, &found);
+		if (r == 0 && e->plan->set_weights)
+			r = give_weights_back(s, l, &found);
 		ledger_unlock(l);
 	}
 	keep_first(r, &found, &first, err);
@@ -202,7 +139,6 @@ static int release(struct sys *s, struct ledger *l, struct facts_source *source,
 		   struct error *err)
 {
 	cleanup_entry struct entry *e = NULL, *again = NULL;
-	cleanup_with(adjusts_done) struct adjusts adjusts = { 0 };
 	const struct facts *facts = NULL;
 	struct error found = { 0 };
 	int first = 0, r = ledger_get(l, id, &e, err);
@@ -214,7 +150,7 @@ static int release(struct sys *s, struct ledger *l, struct facts_source *source,
 	/* Before any lock is taken: they may have to be discovered anew. */
 	if (owes(e))
 		keep_first(facts_get(s, source, &facts, &found), &found, &first, err);
-	r = ledger_lock_group(l, e->group, &found);
+	r = ledger_lock_name(l, LOCK_GROUP, e->group, &found);
 	if (r < 0) {
 		keep_first(r, &found, &first, err);
 		return first;
@@ -222,13 +158,16 @@ static int release(struct sys *s, struct ledger *l, struct facts_source *source,
 	/* Another hook may have released it while this one waited, or the id may be a new container's by now. */
 	r = ledger_get(l, id, &again, NULL);
 	if (r < 0 || again->start_time != e->start_time || (only_dead && proc_alive(s, e->pid, e->start_time))) {
-		ledger_unlock_group(l, e->group);
+		ledger_unlock_name(l, LOCK_GROUP, e->group);
 		return first;
 	}
-	keep_first(release_locked(s, l, facts, again, &adjusts, &found), &found, &first, err);
-	ledger_unlock_group(l, e->group);
-	for (size_t i = 0; facts && i < adjusts.n; i++)
-		keep_first(sys_sync_cpuset(s, l, &facts->cgroup, adjusts.items[i].id, &found), &found, &first, err);
+	keep_first(release_locked(s, l, again, &found), &found, &first, err);
+	ledger_unlock_name(l, LOCK_GROUP, e->group);
+	if (facts) {
+		r = sys_settle(s, l, facts, &found);
+		keep_first(r < 0 ? error_prefix(&found, r, "giving back what container %s had", id) : 0, &found, &first,
+			   err);
+	}
 	sys_fault_point(s, "given back");
 	if (again->state == ENTRY_LEAVING)
 		keep_first(drop_left(l, again, &found), &found, &first, err);
@@ -263,13 +202,21 @@ static int mark_half_applied(struct sys *s, struct ledger *l, const char *id, st
 int sys_sweep(struct sys *s, struct ledger *l, struct facts_source *facts, const char *const *ids, size_t n,
 	      struct error *err)
 {
-	int first = 0;
+	int first = 0, r;
 
 	for (size_t i = 0; i < n; i++) {
 		struct error found = { 0 };
 
-		keep_first(release(s, l, facts, ids[i], true, &found), &found, &first, err);
+		r = ledger_try_name(l, LOCK_ID, ids[i]);
+		if (r == -EAGAIN)
+			continue; /* somebody is at it */
+		if (r < 0)
+			return first < 0 ? first : error_set(err, -r, "container %s: %s", ids[i], strerror(-r));
+		r = release(s, l, facts, ids[i], true, &found);
+		keep_first(r < 0 ? error_prefix(&found, r, "container %s, which has ended", ids[i]) : 0, &found, &first,
+			   err);
 		keep_first(mark_half_applied(s, l, ids[i], &found), &found, &first, err);
+		ledger_unlock_name(l, LOCK_ID, ids[i]);
 	}
 	return first;
 }

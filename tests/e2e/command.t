@@ -60,7 +60,7 @@ helper() { # NAME REASON SHELL-SCRIPT
 	state red "$init" "$bundle" | refused "helper that $1" "$facts: $2" createRuntime --timeout 1
 }
 state red "$init" "$bundle" | hook createRuntime
-state red "$init" "$bundle" | hook poststop
+over red | hook poststop
 rm "$state_dir/topology"
 cp "$bin/cotenant-topology" "$work/topology"
 helper "does not end" "cotenant-topology did not finish in time and was killed" "exec sleep 600"
@@ -87,6 +87,7 @@ is $? 1 "standard error full: a failure is one"
 is "$(snapshot)" "$before" "and nothing changed"
 (bare createRuntime <"$work/red" >&- 2>&-)
 is "$? $(ids)" "0 red.json" "standard output and error closed: placed"
+over red >/dev/null
 (bare poststop <"$work/red" >&- 2>&-)
 is "$? $(ids)" "0 *" "standard output and error closed: forgotten"
 bare createRuntime /nowhere <"$work/red" 2>&1 | true
@@ -94,6 +95,7 @@ is "${PIPESTATUS[0]}" 1 "standard error that nobody reads: a failure is one"
 # Nothing that outlives the hook may hold the runtime's pipes: the end of file must come.
 is "$(timeout 20 "$bin/cotenant-hook" createRuntime --policy "$policy" --state-dir "$state_dir" <"$work/red" 2>&1 | cat; echo "${PIPESTATUS[0]}")" \
 	0 "the pipe of a runtime is closed when the hook ends"
+over red >/dev/null
 bare poststop <"$work/red"
 
 # ---- a step that fails -------------------------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ if [ "$(nproc --all)" -gt 1 ] && strace -o /dev/null true 2>/dev/null; then
 	is "$(jq -r '[.state, .plan.mechanism, .plan.guard, .why] | join(" ")' "$state_dir/containers/red.json")" \
 		"degraded cores 0 guard: not applied: $traced" "on_error admit: the ledger says which, and the other steps hold"
 	ok "on_error admit: the cpuset is written" test "$(cpuset)" != "$before"
-	state red "$init" "$bundle" | hook poststop
+	over red | hook poststop
 	write_policy
 	kill "$tracer"
 	wait "$tracer" 2>/dev/null
@@ -132,11 +134,11 @@ is "$status $out$err $(ids)" "0  red.json" "a damaged topology cache is made ane
 is "$(jq -s 'length > 0' "$state_dir/topology")" true "and is right again"
 echo '{"id": ' >"$state_dir/containers/green.json"
 head -c 1000 /dev/urandom >"$state_dir/index"
-state red "$init" "$bundle" | hook poststop
+over red | hook poststop
 is "$status $out$err" "0 " "a damaged entry and index of others do not stop poststop"
 state red "$init" "$bundle" | hook createRuntime
 is "$status $out$err" "0 " "nor createRuntime"
-state red "$init" "$bundle" | hook poststop
+over red | hook poststop
 
 # ---- state directories -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ init_start "bad policies" || exit 0
 write_bundle
 write_policy
 state warm "$init" "$bundle" | hook createRuntime
-state warm "$init" "$bundle" | hook poststop
+over warm | hook poststop
 red="cotenant-hook: container red: createRuntime: policy"
 
 # The file as it is. Both programs say REASON.

@@ -67,6 +67,7 @@ fi
 # ---- cores for two, and none for a third -----------------------------------------------------------------------------
 
 half=$((cpus / 2))
+all_cpus=$(cat /sys/devices/system/cpu/online)
 own=".classes.own = {isolation: {mode: \"cores\"}, cpu: {span: \"machine\", exclusive: true, count: $half}}"
 write_policy "$own"
 all=$(hooks createRuntime poststart poststop)
@@ -98,18 +99,27 @@ is "$(ids)" "e2e-blue.json e2e-red.json" "green left nothing in the ledger"
 is "$(of_init e2e-red Cpus_allowed_list) $(of_init e2e-blue Cpus_allowed_list)" "$red $blue" "and took nothing from red and blue"
 runc delete --force e2e-green >/dev/null 2>&1
 
+# Whoever is admitted without protection must not take others' away.
 write_policy "$own | .on_error = \"admit\""
+start e2e-green
+like "$err" "createRuntime: no room for container e2e-green: all CPUs that it may use \($all_cpus\) belong to containers that own their cores" \
+	"on_error admit: green is refused where only others' cores are left"
+is "$([ "$status" != 0 ]; echo $?) $(ids)" "0 e2e-blue.json e2e-red.json" "on_error admit: and left nothing"
+runc delete --force e2e-green >/dev/null 2>&1
+
+stop e2e-red
+is "$status $(ids)" "0 e2e-blue.json" "poststop forgets red"
+write_policy "$own | .on_error = \"admit\" | .classes.own.cpu.count = 4096"
 start e2e-green
 is "$status" 0 "on_error admit: green starts all the same"
 ok "on_error admit: and runs" is_running e2e-green
 is "$(entry e2e-green '[.state, .plan.mechanism, .plan.degraded] | join(" ")')" "degraded none true" "on_error admit: the ledger says degraded"
 like "$(entry e2e-green .why)" "^placement: no room for container e2e-green: class \"own\" wants" "on_error admit: and why"
 like "$("$bin/cotenant" --state-dir "$state_dir" status e2e-green)" '^e2e-green: placement: no room for ' "on_error admit: so does status"
+is "$(of_init e2e-green Cpus_allowed_list) $(of_init e2e-blue Cpus_allowed_list)" "$red $blue" "on_error admit: it keeps off blue's cores"
 stop e2e-green
-is "$status $(ids)" "0 e2e-blue.json e2e-red.json" "poststop of an admitted container"
+is "$status $(ids)" "0 e2e-blue.json" "poststop of an admitted container"
 
-stop e2e-red
-is "$status $(ids)" "0 e2e-blue.json" "poststop forgets red"
 write_policy "$own"
 start e2e-green
 is "$status $err" "0 " "green finds red's cores"

@@ -7,7 +7,7 @@ write_policy
 write_bundle
 state warm "$init" "$bundle" | hook createRuntime
 is "$status $out$err" "0 " "a right state is placed"
-state warm "$init" "$bundle" | hook poststop
+over warm | hook poststop
 is "$status $out$err" "0 " "and forgotten"
 
 says="cotenant-hook: createRuntime: container state"
@@ -82,7 +82,7 @@ state red "$init" "$bundle" | hook createRuntime
 is "$status $out$err" "0 " "process: an entry of an earlier process with the same number is a leftover"
 is "$(jq .start_time "$state_dir/containers/red.json")" "$started" "process: the entry is the new one's"
 like "$("$bin/cotenant" --state-dir "$state_dir" status red)" '^red .* done ' "process: and is done"
-state red "$init" "$bundle" | hook poststop
+over red | hook poststop
 
 # A leftover's cores are free for others.
 state red "$init" "$bundle" | hook createRuntime
@@ -91,7 +91,7 @@ rm "$state_dir/index"
 state blue "$init" "$bundle" | hook createRuntime
 is "$status $out$err" "0 " "process: a leftover's cores can be had"
 is "$(cd "$state_dir/containers" && echo *)" blue.json "process: the leftover is gone"
-state blue "$init" "$bundle" | hook poststop
+over blue | hook poststop
 
 # Two runtimes may have given one id to two containers: the first keeps its entry, whatever on_error says.
 state red "$init" "$bundle" | hook createRuntime
@@ -108,7 +108,7 @@ is "$(jq .pid "$state_dir/containers/red.json")" "$init" "process: the entry is 
 kill "$other"
 wait "$other" 2>/dev/null
 write_policy
-state red "$init" "$bundle" | hook poststop
+over red | hook poststop
 
 # ---- bundles -----------------------------------------------------------------------------------------------------
 
@@ -161,6 +161,12 @@ is "$status $out$err" "0 " "poststart: unknown id"
 write_bundle
 state red "$init" "$bundle" | hook createRuntime
 is "$(cd "$state_dir/containers" && echo *)" red.json "poststop: there is an entry"
+# The process of red lives: whoever calls poststop then has another container of this id in mind.
+printf '{"id": "red", "bundle": "/elsewhere"}' | hook poststop
+is "$status $out$err $(cd "$state_dir/containers" && echo *)" \
+	"0 cotenant-hook: container red: poststop: the container that is on record by this id still runs: its place stays its own red.json" \
+	"poststop: over a container that runs"
+over red >/dev/null
 forgets "known id, no pid" '{"id": "red"}'
 is "$(cd "$state_dir/containers" && echo *)" '*' "poststop: the entry is gone"
 printf '{"id": "../red"}' |

@@ -32,14 +32,14 @@ state red "$init" "$bundle" | user_hook createRuntime
 is "$status $out$err" "0 " "mode none needs no root"
 is "$(stat -c '%u %a' "$home/cotenant")" "$user 700" "the state directory is below XDG_RUNTIME_DIR, and the user's alone"
 like "$(as_user "$bin/cotenant" status)" '^red +red +own +done +none ' "cotenant status looks there too"
-state red "$init" "$bundle" | user_hook poststop
+over red "$home/cotenant" | user_hook poststop
 is "$status $out$err $(ls "$home/cotenant/containers")" "0  " "poststop"
 
 chown 0 "$policy"
 chmod 644 "$policy"
 state red "$init" "$bundle" | user_hook createRuntime
 is "$status $out$err" "0 " "root's policy will do"
-state red "$init" "$bundle" | user_hook poststop
+over red "$home/cotenant" | user_hook poststop
 # In a user namespace the directories above belong to nobody.
 chown "$user" "$policy"
 if as_user unshare -Ur true 2>/dev/null; then
@@ -74,7 +74,7 @@ state red "$init" "$bundle" | user_hook createRuntime
 is "$status $out$err" "0 " "on_unsupported degrade"
 like "$(as_user "$bin/cotenant" status)" '^red: not isolated: class "own" wants cores of its own, and the container.s cpuset cannot be written$' \
 	"on_unsupported degrade: status says what is missing"
-state red "$init" "$bundle" | user_hook poststop
+over red "$home/cotenant" | user_hook poststop
 
 mkdir -m 700 "$state_dir"
 state red "$init" "$bundle" | user_hook createRuntime --state-dir "$state_dir"

@@ -25,7 +25,7 @@ write_bundle
 declare -A pids
 stop() { # ID
 	[ -n "${pids[$1]-}" ] || return 0
-	kill -9 "${pids[$1]}" && wait "${pids[$1]}" 2>/dev/null
+	{ kill -9 "${pids[$1]}" && wait "${pids[$1]}"; } 2>/dev/null # a hook that died while it held the process took it along
 	wait_for rmdir "$(cpuset_mount)/cotenant-fault-$$-$1"
 	unset "pids[$1]"
 }
@@ -84,8 +84,8 @@ for fault in intent cpuset neighbours "memory policy" guard result; do
 			run other createRuntime
 			is "$status $err" "0 " "$on: succeeds"
 			cleaned "$on" "n.json other.json "
-			run other poststop
 			stop other
+			run other poststop
 		fi
 	done
 done
@@ -97,8 +97,8 @@ park other
 run other createRuntime
 is "$(entry v .state)" degraded "$on: the next hook marks it"
 like "$(entry v .why)" "the hook died before it finished" "$on: with the reason"
-run other poststop
 stop other
+run other poststop
 stop v
 run v poststop
 
@@ -117,5 +117,6 @@ for fault in "anchor ended" leaving "given back"; do
 	cleaned "$on, once more" "n.json "
 done
 
+stop n
 run n poststop
 is "$(ids)" "" "in the end the ledger is empty"

@@ -49,9 +49,9 @@ static int end(struct fixture *f)
 {
 	int r;
 
-	assert_int_equal(ledger_lock_group(f->l, GROUP, &f->err), 0);
+	assert_int_equal(ledger_lock_name(f->l, LOCK_GROUP, GROUP, &f->err), 0);
 	r = anchor_end(&f->s, f->l, GROUP, &f->err);
-	ledger_unlock_group(f->l, GROUP);
+	ledger_unlock_name(f->l, LOCK_GROUP, GROUP);
 	return r;
 }
 
@@ -78,9 +78,9 @@ static void record(struct fixture *f, const struct tracee *t, uint64_t later)
 
 	assert_int_equal(proc_start_time(&f->s, t->pid, &ref.start_time), 0);
 	ref.start_time += later;
-	assert_int_equal(ledger_lock_group(f->l, GROUP, &f->err), 0);
+	assert_int_equal(ledger_lock_name(f->l, LOCK_GROUP, GROUP, &f->err), 0);
 	assert_int_equal(ledger_put_anchor(f->l, GROUP, &ref, &f->err), 0);
-	ledger_unlock_group(f->l, GROUP);
+	ledger_unlock_name(f->l, LOCK_GROUP, GROUP);
 }
 
 static void test_recorded_anchor_is_used(void **state)

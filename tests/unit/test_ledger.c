@@ -306,7 +306,7 @@ static void test_stale(void **state)
 
 /* ---- damage ---- */
 
-#define HEADER "cotenant index 1 c dead 00000000 turn 00000000\n"
+#define HEADER "cotenant index 2 c dead 00000000 turn 00000000\n"
 
 /* '|' stands for the NUL behind each field. */
 /* Without the lock: whoever holds it may count on the index to stay. */
@@ -338,19 +338,19 @@ static void test_damaged_index(void **state)
 	static const char *const junk[] = {
 	    "",
 	    "junk\n",
-	    "cotenant index 2 c dead 00000000 turn 00000000\n",
-	    "cotenant index 1 d dead 00000000 turn 00000000\n",
-	    "cotenant index 1 c dead 0000000x turn 00000000\n",
-	    "cotenant index 1 c dead 00000000 turn 00000000",
+	    "cotenant index 3 c dead 00000000 turn 00000000\n",
+	    "cotenant index 2 d dead 00000000 turn 00000000\n",
+	    "cotenant index 2 c dead 0000000x turn 00000000\n",
+	    "cotenant index 2 c dead 00000000 turn 00000000",
 	    HEADER "+a|g|\n",
-	    HEADER "+a|g|dk---|1|0|0|0-x|=|1|1|1|1|\n", /* not a list of CPUs */
-	    HEADER "+a|g|zk---|1|0|0|0|=|1|1|1|1|\n",   /* no such state */
-	    HEADER "+a|g|dz---|1|0|0|0|=|1|1|1|1|\n",   /* no such mechanism */
-	    HEADER "+a|g|dk---|1|0|0|0|=|1|1|1|1|1|\n", /* a field too many */
-	    HEADER "+a|g|dk---|9999999999|0|0|0|=|1|1|1|1|\n",
-	    HEADER "+a|g|dk---|1|0|0|0|=|1|1|1|-1|\n",
-	    HEADER "+a|g|dk---|1|0|0|0|=|1|1|1|1|\n+a|g|dk---|1|0|0|0|=|1|1|1|1|", /* cut short */
-	    HEADER "?a|g|dk---|1|0|0|0|=|1|1|1|1|\n",
+	    HEADER "+a|g|dk----|1|0|0|0-x|=|1|1|1|1|\n", /* not a list of CPUs */
+	    HEADER "+a|g|zk----|1|0|0|0|=|1|1|1|1|\n",   /* no such state */
+	    HEADER "+a|g|dz----|1|0|0|0|=|1|1|1|1|\n",   /* no such mechanism */
+	    HEADER "+a|g|dk----|1|0|0|0|=|1|1|1|1|1|\n", /* a field too many */
+	    HEADER "+a|g|dk----|9999999999|0|0|0|=|1|1|1|1|\n",
+	    HEADER "+a|g|dk----|1|0|0|0|=|1|1|1|-1|\n",
+	    HEADER "+a|g|dk----|1|0|0|0|=|1|1|1|1|\n+a|g|dk----|1|0|0|0|=|1|1|1|1|", /* cut short */
+	    HEADER "?a|g|dk----|1|0|0|0|=|1|1|1|1|\n",
 	    HEADER "\n",
 	};
 	struct fixture *f = *state;
@@ -361,7 +361,7 @@ static void test_damaged_index(void **state)
 
 	put(l, "a", "g", "0-1");
 	put(l, "b", "g", "2");
-	write_index(f, l, HEADER "+x|g|dk---|1|0|0|0|=|1|1|1|1|\n");
+	write_index(f, l, HEADER "+x|g|dk----|1|0|0|0|=|1|1|1|1|\n");
 	v = look(l, false);
 	assert_int_equal(v.n, 1); /* a good one is believed, so that the others below are told from it */
 	for (size_t i = 0; i < ARRAY_LEN(junk); i++) {

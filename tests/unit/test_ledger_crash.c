@@ -203,7 +203,7 @@ static pid_t hold_locks(struct fixture *f, const char *group)
 	if (pid == 0) {
 		struct ledger *l = open_locked(f);
 
-		if (ledger_lock_group(l, group, NULL) < 0 || write(ready[1], "", 1) != 1)
+		if (ledger_lock_name(l, LOCK_GROUP, group, NULL) < 0 || write(ready[1], "", 1) != 1)
 			_exit(1);
 		for (;;)
 			pause();
@@ -226,16 +226,16 @@ static void test_lock_deadline(void **state)
 	f->sys.deadline_ns = sys_now_ns() + SECOND / 20;
 	assert_int_equal(ledger_lock(l, &err), -ETIMEDOUT);
 	assert_non_null(strstr(error_text(&err), process));
-	assert_int_equal(ledger_lock_group(l, "bank\x1b[2J", &err), -ETIMEDOUT);
+	assert_int_equal(ledger_lock_name(l, LOCK_GROUP, "bank\x1b[2J", &err), -ETIMEDOUT);
 	assert_non_null(strstr(error_text(&err), process));
 	assert_non_null(strstr(error_text(&err), "bank\\x1b[2J"));
-	assert_int_equal(ledger_lock_group(l, "shop", NULL), 0);
-	ledger_unlock_group(l, "shop");
+	assert_int_equal(ledger_lock_name(l, LOCK_GROUP, "shop", NULL), 0);
+	ledger_unlock_name(l, LOCK_GROUP, "shop");
 	kill(holder, SIGKILL);
 	assert_int_equal(waitpid(holder, NULL, 0), holder);
 	assert_int_equal(ledger_lock(l, NULL), 0);
 	assert_int_equal(ledger_lock(l, NULL), -EDEADLK);
-	assert_int_equal(ledger_lock_group(l, "bank\x1b[2J", NULL), 0);
+	assert_int_equal(ledger_lock_name(l, LOCK_GROUP, "bank\x1b[2J", NULL), 0);
 }
 
 int main(void)
