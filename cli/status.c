@@ -22,13 +22,66 @@ static char *cookie_cell(const struct entry *e, const struct observed *o)
 	return asprintf(&cell, "%zu of %zu threads", o->tagged, o->threads) < 0 ? NULL : cell;
 }
 
+/* A container, and what the kernel says of it; or why neither can be told. */
+struct seen {
+	char *id;
+	struct entry *entry; /* NULL: cannot be read */
+	struct observed observed;
+	struct error why;
+};
+
+static bool owns(const struct entry *e)
+{
+	return e->plan->mechanism == MECHANISM_CORES || e->plan->exclusive;
+}
+
+/* Another that may run on cores which this one was to have without it. */
+static const struct seen *intruder(const struct topology *topo, const struct seen *owner, const struct seen *all, size_t n)
+{
+	struct mask cores;
+
+	topology_whole_cores(topo, &owner->observed.cpus, &cores);
+	for (size_t i = 0; i < n; i++) {
+		const struct seen *s = &all[i];
+
+		if (s == owner || !s->entry || !s->observed.alive || !s->observed.has_cpuset ||
+		    (!owner->entry->plan->exclusive && str_eq(s->entry->group, owner->entry->group)))
+			continue;
+		if (mask_intersects(&s->observed.cpus, &cores))
+			return s;
+	}
+	return NULL;
+}
+
+/* What the kernel says against the plan, malloc'd; NULL: nothing. */
+static char *violation(const struct topology *topo, const struct seen *s, const struct seen *all, size_t n)
+{
+	const struct plan *p = s->entry->plan;
+	const struct observed *o = &s->observed;
+	const struct seen *other = NULL;
+	char *said = NULL;
+	int len = 0;
+
+	if (!o->alive || s->entry->state == ENTRY_INTENT)
+		return NULL;
+	if (owns(s->entry) && o->has_cpuset)
+		other = intruder(topo, s, all, n);
+	if (p->mechanism == MECHANISM_COOKIE && o->tagged != o->threads)
+		len = asprintf(&said, "%zu of its %zu threads carry the cookie of its group", o->tagged, o->threads);
+	else if (p->mechanism == MECHANISM_NO_SIBLINGS && topo->smt > 1)
+		len = asprintf(&said, "SMT was switched on after it had started without a cookie");
+	else if (owns(s->entry) && o->has_cpuset && !mask_subset(&o->cpus, &p->cpus))
+		len = asprintf(&said, "its cpuset has been changed: it may leave the cores that it owns");
+	else if (other)
+		len = asprintf(&said, "container %s may run on its cores too", other->id);
+	else if (p->guard && !o->guarded)
+		len = asprintf(&said, "it runs without its guard");
+	return len < 0 ? NULL : said;
+}
+
 static const char *state_cell(const struct entry *e, const struct observed *o)
 {
-	if (!o->alive)
-		return "ended";
-	if (e->plan->mechanism == MECHANISM_COOKIE && o->tagged != o->threads)
-		return "violated";
-	return entry_state_name(e->state);
+	return o->alive ? entry_state_name(e->state) : "ended";
 }
 
 /* One container alone: all that decided its place, a sentence a line; first what it lacks. */
@@ -51,21 +104,28 @@ static char *all_reasons(const struct entry *e)
 	return note;
 }
 
-static void fill(struct row *row, const struct entry *e, const struct observed *o, bool alone)
+/* Takes `violation`. */
+static void fill(struct row *row, const struct seen *s, char *violation, bool alone)
 {
+	const struct observed *o = &s->observed;
+	const struct entry *e = s->entry;
+
 	row->cell[0] = text(e->id);
 	row->cell[1] = text(e->tenant);
 	row->cell[2] = text(e->class);
-	row->cell[3] = text(state_cell(e, o));
+	row->cell[3] = text(violation ? "violated" : state_cell(e, o));
 	row->cell[4] = text(mechanism_name(e->plan->mechanism));
 	row->cell[5] = o->has_cpuset ? mask_format(&o->cpus) : strdup("-");
 	row->cell[6] = o->has_cpuset ? nodemask_format(o->mems) : strdup("-");
 	row->cell[7] = text(o->memory_policy ? o->memory_policy : "-");
 	row->cell[8] = cookie_cell(e, o);
-	if (alone)
+	if (violation)
+		row->note = text(violation);
+	else if (alone)
 		row->note = all_reasons(e);
 	else if (e->why)
 		row->note = text(e->why);
+	free(violation);
 }
 
 /* There, but nobody can tell what was promised: no row would look like no container. */
@@ -97,29 +157,27 @@ struct look {
 	struct ledger *ledger;
 	struct facts facts;
 	const char *only; /* NULL: all */
-	size_t unreadable;
+	struct seen *seen;
+	size_t n_seen;
+	size_t bad; /* rows that are unreadable or violated */
 };
 
-static void add(struct look *look, const char *id, struct table *t)
+static void observe(struct look *look, const char *id)
 {
-	cleanup_entry struct entry *e = NULL;
-	cleanup_error struct error err = { 0 };
-	struct observed seen;
-	int r = ledger_get(look->ledger, id, &e, &err);
+	struct seen *s = &look->seen[look->n_seen];
+	int r = ledger_get(look->ledger, id, &s->entry, &s->why);
 
-	if (r == -ENOENT && !is_listed(look->ledger, id))
-		return;
-	r = r < 0 ? r : sys_observe(look->sys, look->ledger, &look->facts.cgroup, e, &seen, &err);
-	if (r < 0) {
-		fill_unreadable(&t->rows[t->n++], id, &err);
-		look->unreadable++;
+	if (r == -ENOENT && !is_listed(look->ledger, id)) {
+		error_done(&s->why);
 		return;
 	}
-	fill(&t->rows[t->n++], e, &seen, look->only != NULL);
-	observed_done(&seen);
+	s->id = strdup(id);
+	if (r == 0)
+		sys_observe(look->sys, look->ledger, &look->facts.cgroup, s->entry, &s->observed);
+	look->n_seen += s->id != NULL;
 }
 
-static int collect(struct look *look, const struct cli_options *o, struct table *t, struct error *err)
+static int observe_all(struct look *look, const struct cli_options *o, struct error *err)
 {
 	char **ids = NULL;
 	size_t n = 0;
@@ -129,16 +187,49 @@ static int collect(struct look *look, const struct cli_options *o, struct table 
 	r = r < 0 ? r : ledger_ids(look->ledger, &ids, &n, err);
 	if (r < 0)
 		return r;
-	t->rows = calloc(n + 1, sizeof(*t->rows));
-	for (size_t i = 0; t->rows && i < n; i++)
-		if (!look->only || str_eq(look->only, ids[i]))
-			add(look, ids[i], t);
+	look->seen = calloc(n + 1, sizeof(*look->seen));
+	for (size_t i = 0; look->seen && i < n; i++)
+		observe(look, ids[i]);
 	ledger_ids_free(ids, n);
-	return t->rows ? 0 : error_set(err, ENOMEM, "no memory");
+	return look->seen ? 0 : error_set(err, ENOMEM, "no memory");
+}
+
+/* Who shares a core with whom is told from all of them, whichever is shown. */
+static int collect(struct look *look, const struct cli_options *o, struct table *t, struct error *err)
+{
+	int r = observe_all(look, o, err);
+
+	if (r < 0)
+		return r;
+	t->rows = calloc(look->n_seen + 1, sizeof(*t->rows));
+	if (!t->rows)
+		return error_set(err, ENOMEM, "no memory");
+	for (size_t i = 0; i < look->n_seen; i++) {
+		const struct seen *s = &look->seen[i];
+		char *against = NULL;
+
+		if (look->only && !str_eq(look->only, s->id))
+			continue;
+		if (s->entry)
+			against = violation(look->facts.topo, s, look->seen, look->n_seen);
+		look->bad += !s->entry || against;
+		if (s->entry)
+			fill(&t->rows[t->n++], s, against, look->only != NULL);
+		else
+			fill_unreadable(&t->rows[t->n++], s->id, &s->why);
+	}
+	return 0;
 }
 
 static void look_done(struct look *look)
 {
+	for (size_t i = 0; i < look->n_seen; i++) {
+		free(look->seen[i].id);
+		entry_free(look->seen[i].entry);
+		observed_done(&look->seen[i].observed);
+		error_done(&look->seen[i].why);
+	}
+	free(look->seen);
 	ledger_close(look->ledger);
 	facts_done(&look->facts);
 }
@@ -159,5 +250,5 @@ int verb_status(const struct cli_options *o, int argc, char **argv)
 		return cli_fail(-ENOENT, &err);
 	}
 	table_print(head, &table);
-	return look.unreadable ? CLI_NO : CLI_YES;
+	return look.bad ? CLI_NO : CLI_YES;
 }

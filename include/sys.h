@@ -289,6 +289,6 @@ struct observed {
 };
 void observed_done(struct observed *o);
 struct entry;
-/* Never fails for what is gone or not readable: the fields say so. */
-int sys_observe(const struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const struct entry *e,
-		struct observed *ret, struct error *err) must_check;
+/* Does not fail for what is gone or not readable: the fields say so. */
+void sys_observe(const struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const struct entry *e,
+		 struct observed *ret);

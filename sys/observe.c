@@ -29,7 +29,8 @@ static void observe_cpuset(const struct sys *s, const struct cgroup_layout *layo
 {
 	cleanup_cpuset struct cpuset c = CPUSET_NONE;
 
-	o->has_cpuset = cpuset_open(s, layout, e->pid, &c, NULL) == 0 &&
+	/* By the recorded path: of a process whose main thread has ended, /proc/PID/cgroup says the root. */
+	o->has_cpuset = *e->cgroup && cpuset_open_path(s, layout, e->cgroup, &c, NULL) == 0 &&
 			cpuset_read(&c, NULL, NULL, &o->cpus, &o->mems) == 0;
 }
 
@@ -44,12 +45,11 @@ static void observe_guard(const struct sys *s, const struct entry *e, struct obs
 	o->guarded = line && line[sizeof("\nSeccomp:\t") - 1] == '2';
 }
 
-int sys_observe(const struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const struct entry *e,
-		struct observed *ret, struct error *err)
+void sys_observe(const struct sys *s, struct ledger *l, const struct cgroup_layout *layout, const struct entry *e,
+		 struct observed *ret)
 {
 	struct observed o = { .alive = proc_alive(s, e->pid, e->start_time) };
 
-	(void) err;
 	if (o.alive) {
 		observe_cookies(s, l, e, &o);
 		observe_cpuset(s, layout, e, &o);
@@ -58,5 +58,4 @@ int sys_observe(const struct sys *s, struct ledger *l, const struct cgroup_layou
 			o.memory_policy = NULL;
 	}
 	*ret = o;
-	return 0;
 }
