@@ -469,6 +469,8 @@ static int plan_without_protection(struct create *c, const char *why, struct err
 		r = c->place.topo ? plan_unprotected(&c->place, &plan, err) : unplaced(c, &plan, err);
 	if (r < 0)
 		return r;
+	/* Weights that were written before it failed are still to be put back when it ends. */
+	plan->set_weights = c->entry->plan && c->entry->plan->set_weights;
 	plan_free(c->entry->plan);
 	c->entry->plan = plan;
 	c->entry->state = ENTRY_DEGRADED;

@@ -86,6 +86,8 @@ int proc_start_time(const struct sys *s, pid_t pid, uint64_t *ret) must_check; /
 /* Opens a pidfd and reads the start time, in an order that cannot mix two processes. */
 int proc_open(const struct sys *s, pid_t pid, struct proc_ref *ret) must_check;
 bool proc_alive(const struct sys *s, pid_t pid, uint64_t start_time);
+/* By its pidfd: while this is false, the number was nobody else's. False too for a process that a test made up. */
+bool proc_ref_ended(const struct proc_ref *p);
 /* Threads of a process, ascending, malloc'd. */
 int proc_tids(const struct sys *s, pid_t pid, pid_t **ret_tids, size_t *ret_n) must_check;
 /* SIGKILL to exactly that process, and waits until it is gone or the deadline passes. Gone already: 0. */

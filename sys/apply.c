@@ -104,10 +104,23 @@ static bool weights_wanted(const struct plan *p)
 	return p->set_weights;
 }
 
+/* Those that were saved for a change that did not come about. */
+static int forget_weights(struct ledger *l)
+{
+	int r = ledger_lock(l, NULL);
+
+	if (r < 0)
+		return r;
+	r = ledger_drop_weights(l, NULL);
+	ledger_unlock(l);
+	return r;
+}
+
 static int do_weights(struct run *run, struct error *err)
 {
 	struct ledger *l = run->t->ledger;
 	struct saved_weights now, saved;
+	bool first = false;
 	int r = weights_read(run->s, &now);
 
 	if (r < 0)
@@ -116,10 +129,16 @@ static int do_weights(struct run *run, struct error *err)
 	if (r < 0)
 		return r;
 	r = ledger_get_weights(l, &saved, err);
-	if (r == -ENOENT)
+	if (r == -ENOENT) {
 		r = ledger_put_weights(l, &now, err);
+		first = r == 0;
+	}
 	ledger_unlock(l);
-	return r < 0 ? r : weights_write(run->s, run->plan->weights, err);
+	if (r == 0)
+		r = weights_write(run->s, run->plan->weights, err);
+	if (r < 0 && (weights_restore(run->s, &now, NULL) < 0 || (first && forget_weights(l) < 0)))
+		error_prefix(err, r, "half changed, and the old ones cannot be put back");
+	return r;
 }
 
 /* ---- memory policy and guard: injected ---- */
@@ -165,14 +184,24 @@ static const struct {
 	bool (*wanted)(const struct plan *p);
 	int (*act)(struct run *run, struct error *err);
 	void (*undo)(struct run *run); /* NULL: nothing to undo, or sys_release() does */
+	bool by_pid;                   /* it goes by the process's number, which may be another's once that has ended */
 } steps[STEP_COUNT] = {
-	[STEP_CPUSET] = { cpuset_wanted, do_cpuset, undo_cpuset },
-	[STEP_NEIGHBOURS] = { neighbours_wanted, do_neighbours, NULL },
-	[STEP_COOKIE] = { cookie_wanted, do_cookie, undo_cookie },
-	[STEP_WEIGHTS] = { weights_wanted, do_weights, NULL },
-	[STEP_MEMORY] = { memory_wanted, do_memory, undo_memory },
-	[STEP_GUARD] = { guard_wanted, do_guard, NULL },
+	[STEP_CPUSET] = { cpuset_wanted, do_cpuset, undo_cpuset, false },
+	[STEP_NEIGHBOURS] = { neighbours_wanted, do_neighbours, NULL, false },
+	[STEP_COOKIE] = { cookie_wanted, do_cookie, undo_cookie, true },
+	[STEP_WEIGHTS] = { weights_wanted, do_weights, NULL, false },
+	[STEP_MEMORY] = { memory_wanted, do_memory, undo_memory, true },
+	[STEP_GUARD] = { guard_wanted, do_guard, NULL, true },
 };
+
+static int take_step(struct run *run, enum step step, struct error *err)
+{
+	int r = sys_left_ms(run->s) == 0 ? error_set(err, ETIMEDOUT, "no time left") : steps[step].act(run, err);
+
+	if (r == 0 && steps[step].by_pid && proc_ref_ended(run->t->init))
+		r = error_set(err, ESRCH, "process %d has ended meanwhile", run->t->init->pid);
+	return r;
+}
 
 /* The plan must not go on claiming what a failed step was to bring. */
 static void give_up(struct plan *p, enum step step, const char *why)
@@ -209,7 +238,7 @@ static int run_steps(struct run *run, enum step *ret_step, struct error *err)
 
 		if (!steps[i].wanted(run->plan))
 			continue;
-		r = sys_left_ms(run->s) == 0 ? error_set(err, ETIMEDOUT, "no time left") : steps[i].act(run, err);
+		r = take_step(run, (enum step) i, err);
 		if (r < 0 && can_do_without(run, (enum step) i)) {
 			give_up(run->plan, (enum step) i, error_text(err));
 			continue;

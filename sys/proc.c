@@ -62,6 +62,11 @@ static bool pidfd_ended(int pidfd)
 	return poll(&p, 1, 0) > 0;
 }
 
+bool proc_ref_ended(const struct proc_ref *p)
+{
+	return p->pidfd >= 0 && pidfd_ended(p->pidfd);
+}
+
 int proc_open(const struct sys *s, pid_t pid, struct proc_ref *ret)
 {
 	struct proc_ref ref = { .pid = pid, .pidfd = -1 };
