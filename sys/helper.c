@@ -233,10 +233,9 @@ static int open_pipe(int *ret_read, int *ret_write)
 	return 0;
 }
 
-static int run(const struct sys *s, const char *const argv[], bool want_answer, struct answer *answer,
-	       struct error *err)
+static int run_child(const struct sys *s, const char *name, const char *const argv[], bool want_answer,
+		     struct answer *answer, struct error *err)
 {
-	const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
 	cleanup_fd int read_end = -1, write_end = -1, answer_end = -1, pidfd = -1;
 	struct tail tail = { .len = 0 };
 	int r = open_pipe(&read_end, &write_end), status;
@@ -267,6 +266,22 @@ static int run(const struct sys *s, const char *const argv[], bool want_answer, 
 	if (r == 0 && answer->failed)
 		r = error_set(err, -answer->failed, "%s: its answer cannot be kept: %s", name,
 			      strerror(-answer->failed));
+	return r;
+}
+
+static int run(const struct sys *s, const char *const argv[], bool want_answer, struct answer *answer,
+	       struct error *err)
+{
+	const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
+	const struct sigaction standard = { .sa_handler = SIG_DFL };
+	struct sigaction inherited;
+	int r;
+
+	/* Who ignores SIGCHLD, be it for its parent's sake, has its children reaped by the kernel (waitpid(2)). */
+	if (sigaction(SIGCHLD, &standard, &inherited) < 0)
+		return error_set(err, errno, "%s: SIGCHLD: %s", name, strerror(errno));
+	r = run_child(s, name, argv, want_answer, answer, err);
+	sigaction(SIGCHLD, &inherited, NULL);
 	return r;
 }
 

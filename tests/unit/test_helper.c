@@ -165,6 +165,35 @@ static void test_path(void **state)
 	assert_string_equal(path, LIBEXECDIR "/no-such-helper");
 }
 
+/* As a parent may leave it: with SIGCHLD ignored the kernel reaps children by itself, and there is nothing to wait for. */
+static void test_inherited_sigchld(void **state)
+{
+	static const struct sigaction inherited[] = {
+		{ .sa_handler = SIG_IGN },
+		{ .sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT },
+	};
+	sigset_t child, before;
+
+	(void) state;
+	for (size_t i = 0; i < ARRAY_LEN(inherited); i++) {
+		struct sigaction after, standard;
+
+		assert_int_equal(sigaction(SIGCHLD, &inherited[i], &standard), 0);
+		test_results(NULL);
+		test_deadline(NULL);
+		test_no_program(NULL);
+		assert_int_equal(sigaction(SIGCHLD, &standard, &after), 0);
+		assert_ptr_equal(after.sa_handler, inherited[i].sa_handler);
+		assert_int_equal(after.sa_flags & SA_NOCLDWAIT, inherited[i].sa_flags);
+	}
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	assert_int_equal(sigprocmask(SIG_BLOCK, &child, &before), 0);
+	test_results(NULL);
+	test_deadline(NULL);
+	assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -172,6 +201,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_is_inherited), cmocka_unit_test(test_deadline),
 		cmocka_unit_test(test_grandchild), cmocka_unit_test(test_no_program),
 		cmocka_unit_test(test_path),       cmocka_unit_test(test_answer),
+		cmocka_unit_test(test_inherited_sigchld),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
