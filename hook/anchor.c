@@ -13,11 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#ifndef PR_SCHED_CORE
-#define PR_SCHED_CORE 62
-#define PR_SCHED_CORE_GET 0
-#endif
-
 #define CAPABILITY_WORDS 2 /* _LINUX_CAPABILITY_VERSION_3 */
 #define CAPABILITY_MAX 63
 
@@ -105,7 +100,7 @@ static bool has_cookie(void)
 {
 	uint64_t cookie = 0;
 
-	return prctl(PR_SCHED_CORE, PR_SCHED_CORE_GET, 0, 0, &cookie) == 0 && cookie != 0;
+	return sys_real_ops.cookie_get(0, &cookie) == 0 && cookie != 0;
 }
 
 int anchor_main(void)
