@@ -13,7 +13,8 @@
 static const char usage[] =
 	"usage: cotenant-topology [--root DIR] [--state-dir DIR] [--refresh | --print]\n"
 	"  --root DIR       look at the machine of which DIR holds /sys and /proc (default /)\n"
-	"  --state-dir DIR  where the facts are kept (default /run/cotenant)\n"
+	"  --state-dir DIR  where the facts are kept (default /run/cotenant, or\n"
+	"                   $XDG_RUNTIME_DIR/cotenant when not root)\n"
 	"  --refresh        write them to STATE_DIR/topology (the default)\n"
 	"  --print          write them to standard output instead\n"
 	"  --help           print this\n"
@@ -101,7 +102,8 @@ static int run(const struct options *o, struct error *err)
 
 int main(int argc, char **argv)
 {
-	struct options options = { .state_dir = "/run/cotenant" };
+	struct options options = { 0 };
+	cleanup_free char *state_dir = NULL;
 	cleanup_error struct error err = { 0 };
 	int r = parse_options(argc, argv, &options);
 
@@ -111,6 +113,10 @@ int main(int argc, char **argv)
 		fputs(usage, stderr);
 		return 2;
 	}
+	if (!options.state_dir)
+		options.state_dir = state_dir = sys_default_state_dir();
+	if (!options.state_dir)
+		return 1;
 	if (run(&options, &err) < 0) {
 		fprintf(stderr, "cotenant-topology: %s\n", error_text(&err));
 		return 1;
