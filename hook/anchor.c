@@ -1,12 +1,13 @@
 /*
- * cotenant-anchor: holds a group's core scheduling cookie and does nothing else, so that the group keeps its cookie
- * while its containers come and go. Started by cotenant with the cookie already set; ends on SIGTERM or SIGKILL.
- * With --keep it is the keeper, which starts anchors for hooks (hook/keeper.c).
+ * cotenant-anchor: with --hold, holds a group's core scheduling cookie and does nothing else, so that the group keeps
+ * its cookie while its containers come and go. Started by cotenant with the cookie already set; ends on SIGTERM or
+ * SIGKILL. With --keep it is the keeper, which starts anchors for hooks (hook/keeper.c).
  */
 #include "anchor.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
@@ -107,12 +108,9 @@ int anchor_main(void)
 {
 	sigset_t none;
 
-	/* Whatever the runtime blocked or ignored: a shutdown must not wait for this process. */
 	sigemptyset(&none);
-	signal(SIGTERM, SIG_DFL);
-	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (!has_cookie()) {
-		fputs("cotenant-anchor: no cookie to hold: this program is started by cotenant-hook\n", stderr);
+		fputs("cotenant-anchor: no cookie to hold: with --hold this program is started by cotenant\n", stderr);
 		return 1;
 	}
 	if (!told_to_stay() || chdir("/") < 0)
@@ -127,9 +125,62 @@ int anchor_main(void)
 		sigsuspend(&none);
 }
 
+static const char usage[] =
+	"usage: cotenant-anchor --keep [--state-dir DIR]\n"
+	"       cotenant-anchor --hold NAME\n"
+	"\n"
+	"Holds the core scheduling cookie of a group of containers, so that the group keeps it while they come and go.\n"
+	"\n"
+	"  --keep           be the keeper: start such processes for cotenant-hook, so that no runtime waits for them\n"
+	"  --state-dir DIR  where the keeper listens, the same as cotenant-hook's: default /run/cotenant, or\n"
+	"                   $XDG_RUNTIME_DIR/cotenant when not root\n"
+	"  --hold NAME      be such a process. For cotenant-hook alone, which gives it its cookie; NAME is the group's,\n"
+	"                   for ps(1)\n"
+	"  --help           show this\n";
+
+struct options {
+	bool keep, help;
+	const char *name, *state_dir;
+};
+
+static int parse_options(int argc, char **argv, struct options *o)
+{
+	static const struct option known[] = {
+		{ "keep", no_argument, NULL, 'k' },
+		{ "state-dir", required_argument, NULL, 's' },
+		{ "hold", required_argument, NULL, 'o' }, /* a name may begin with "--": it is never taken for an option */
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+
+	for (int c; (c = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
+		if (c == 'k')
+			o->keep = true;
+		else if (c == 's')
+			o->state_dir = optarg;
+		else if (c == 'o')
+			o->name = optarg;
+		else if (c == 'h')
+			o->help = true;
+		else
+			return -EINVAL;
+	}
+	return optind < argc || (!o->help && (o->name ? o->keep || o->state_dir : !o->keep)) ? -EINVAL : 0;
+}
+
 int main(int argc, char **argv)
 {
-	if (argc > 1 && str_eq(argv[1], "--keep"))
-		return keeper_main(argc - 1, argv + 1);
-	return anchor_main();
+	struct options o = { 0 };
+	sigset_t none;
+	int r = parse_options(argc, argv, &o);
+
+	if (r < 0 || o.help) {
+		fputs(usage, r < 0 ? stderr : stdout);
+		return r < 0 ? 2 : 0;
+	}
+	/* Whatever the starter blocked or ignored: a shutdown must not wait for this process. */
+	sigemptyset(&none);
+	signal(SIGTERM, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	return o.name ? anchor_main() : keeper_main(o.state_dir);
 }

@@ -5,5 +5,5 @@
 
 /* Holds the cookie that the process has, once a byte came on standard input. Returns only when there is none to hold. */
 int anchor_main(void);
-/* cotenant-anchor --keep [--state-dir DIR] */
-int keeper_main(int argc, char **argv);
+/* state_dir NULL: the default. Returns only when it cannot go on. */
+int keeper_main(const char *state_dir);

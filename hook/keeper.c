@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -98,19 +97,15 @@ static int forget_output(void)
 	return 0;
 }
 
-int keeper_main(int argc, char **argv)
+int keeper_main(const char *state_dir)
 {
-	static const struct option table[] = { { "state-dir", required_argument, NULL, 's' }, { 0 } };
 	const struct sigaction no_zombies = { .sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT };
-	const char *dir = "/run/cotenant";
+	cleanup_free char *standard = state_dir ? NULL : sys_default_state_dir();
+	const char *dir = state_dir ? state_dir : standard;
 	cleanup_fd int listener = -1;
-	int r;
 
-	for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
-		if (c != 's')
-			return 2;
-		dir = optarg;
-	}
+	if (!dir)
+		return 1;
 	listener = listen_at(dir);
 	if (listener < 0) {
 		fprintf(stderr, "cotenant-anchor: %s/" KEEPER_SOCKET ": %s\n", dir, strerror(-listener));
@@ -118,6 +113,5 @@ int keeper_main(int argc, char **argv)
 	}
 	if (sigaction(SIGCHLD, &no_zombies, NULL) < 0 || chdir("/") < 0 || forget_output() < 0)
 		return 1;
-	r = keep(listener);
-	return r < 0;
+	return keep(listener) < 0;
 }

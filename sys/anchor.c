@@ -105,8 +105,8 @@ static int spawn_child_anchor(const struct cgroup_layout *layout, const char *ti
 			      struct error *err)
 {
 	cleanup_free char *path = NULL, *shown = strdup(title);
-	char program[] = PROGRAM;
-	char *argv[] = { program, shown, NULL };
+	char program[] = PROGRAM, hold[] = "--hold";
+	char *argv[] = { program, hold, shown, NULL };
 	struct spawn a = { .argv = argv };
 	cleanup_fd int cgroup_fd = -1, read_fd = -1, write_fd = -1;
 	int go[2], r = shown ? helper_path(PROGRAM, &path) : -ENOMEM;

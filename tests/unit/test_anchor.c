@@ -230,8 +230,7 @@ static void test_real_anchor(void **state)
 	assert_int_equal(file_readf(&f->s, &score, "/proc/%d/oom_score_adj", p.pid), 0);
 	assert_string_equal(score, "-1000\n");
 	assert_int_equal(file_readf(&f->s, &command, "/proc/%d/cmdline", p.pid), 0);
-	assert_string_equal(command, "cotenant-anchor");
-	assert_string_equal(command + sizeof("cotenant-anchor"), "pay/\\x1b[31m");
+	assert_memory_equal(command, "cotenant-anchor\0--hold\0pay/\\x1b[31m", sizeof("cotenant-anchor\0--hold\0pay/\\x1b[31m"));
 	assert_int_equal(file_readf(&f->s, &cgroup, "/proc/%d/cgroup", p.pid), 0);
 	if (layout.unified_mount)
 		assert_non_null(strstr(cgroup, "0::/cotenant-anchors\n"));
@@ -252,6 +251,28 @@ static void test_real_anchor(void **state)
 	assert_int_equal(waitpid(third.pid, NULL, 0), third.pid);
 }
 
+/* A group may be called as the program's options are. */
+static void test_group_named_as_option(void **state)
+{
+	static const char *const names[] = { "--keep", "--help", "--hold" };
+	struct fixture *f = *state;
+
+	if (unsupported(f))
+		skip();
+	place_program();
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		cleanup_proc struct proc_ref p = PROC_REF_NONE;
+		cleanup_free char *status = NULL;
+
+		assert_int_equal(anchor_ensure(&f->s, f->l, NULL, names[i], &p, &f->err), 0);
+		status = settled_status(f, p.pid); /* the keeper has no filter */
+		assert_int_equal(ledger_lock_group(f->l, names[i], &f->err), 0);
+		assert_int_equal(anchor_end(&f->s, f->l, names[i], &f->err), 0);
+		ledger_unlock_group(f->l, names[i]);
+		assert_int_equal(waitpid(p.pid, NULL, 0), p.pid);
+	}
+}
+
 /* A starter that is killed before the anchor is on record takes the anchor along. */
 static void test_unrecorded_anchor_ends(void **state)
 {
@@ -270,7 +291,7 @@ static void test_unrecorded_anchor_ends(void **state)
 		if (coresched_create() < 0)
 			_exit(98);
 		dup2(go[0], 0);
-		execl(path, "cotenant-anchor", (char *) NULL);
+		execl(path, "cotenant-anchor", "--hold", "red", (char *) NULL);
 		_exit(99);
 	}
 	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
@@ -289,6 +310,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_foreign_root, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_without_support, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_real_anchor, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_group_named_as_option, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unrecorded_anchor_ends, setup, teardown),
 	};
 
