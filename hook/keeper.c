@@ -7,41 +7,124 @@
  *
  * The protocol, on a SOCK_SEQPACKET connection: the hook sends the name to show in ps(1); the anchor, forked for this
  * connection, answers with struct keeper_answer, and from then on treats the connection as an anchor's standard input.
+ * When it cannot be forked, the keeper answers in its place, with pid 0, and the hook starts the anchor itself.
  */
 #include "anchor.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "ledger.h"
+
 #define BACKLOG 64
 #define TITLE_MAX 256
 #define HOOK_TIMEOUT_S 60 /* a hook that connects and says nothing */
+#define RETRY_MS 100      /* when there is no descriptor or memory for a connection */
 
-static int listen_at(const char *dir)
+/* ---- the socket ---- */
+
+/* Through the directory's descriptor: sun_path holds 108 bytes, a state directory's path may be longer. */
+static struct sockaddr_un socket_address(int dir_fd)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	cleanup_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	int n = snprintf(address.sun_path, sizeof(address.sun_path), "%s/" KEEPER_SOCKET, dir);
 
-	if (n < 0 || (size_t) n >= sizeof(address.sun_path))
-		return -ENAMETOOLONG;
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" KEEPER_SOCKET, dir_fd);
+	return address;
+}
+
+/* -EADDRINUSE when somebody listens; *ret_pid is who, or 0 when the queue is full. A socket without a listener: 0. */
+static int look_for_listener(int dir_fd, pid_t *ret_pid)
+{
+	const struct sockaddr_un address = socket_address(dir_fd);
+	/* Not to wait behind others for a keeper that is stopped. */
+	cleanup_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof(peer);
+
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (const struct sockaddr *) &address, sizeof(address)) == 0)
-		return -EADDRINUSE; /* one is there already */
-	if ((mkdir(dir, 0700) < 0 && errno != EEXIST) || (unlink(address.sun_path) < 0 && errno != ENOENT))
-		return -errno;
-	if (bind(fd, (const struct sockaddr *) &address, sizeof(address)) < 0 ||
-	    chmod(address.sun_path, 0600) < 0 || listen(fd, BACKLOG) < 0)
-		return -errno;
-	return TAKE_FD(fd);
+	if (connect(fd, (const struct sockaddr *) &address, sizeof(address)) < 0) {
+		if (errno == ENOENT || errno == ECONNREFUSED)
+			return 0;
+		if (errno != EAGAIN)
+			return -errno;
+	}
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0)
+		*ret_pid = peer.pid;
+	return -EADDRINUSE;
 }
+
+/* Where a keeper that died left its socket. */
+static int clear_place(int dir_fd, const char *dir, struct error *err)
+{
+	struct stat st;
+	pid_t pid = 0;
+	int r;
+
+	if (fstatat(dir_fd, KEEPER_SOCKET, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : error_set(err, errno, "%s/" KEEPER_SOCKET ": %s", dir, strerror(errno));
+	if (!S_ISSOCK(st.st_mode))
+		return error_set(err, ENOTSOCK, "%s/" KEEPER_SOCKET ": is no socket: remove it", dir);
+	r = look_for_listener(dir_fd, &pid);
+	if (r == -EADDRINUSE && pid > 0)
+		return error_set(err, -r, "%s/" KEEPER_SOCKET ": a keeper listens there already: process %d", dir, pid);
+	if (r == -EADDRINUSE)
+		return error_set(err, -r,
+				 "%s/" KEEPER_SOCKET ": a keeper listens there already, and does not answer: if it hangs or "
+				 "is stopped, kill it",
+				 dir);
+	if (r == 0 && unlinkat(dir_fd, KEEPER_SOCKET, 0) < 0 && errno != ENOENT)
+		r = -errno;
+	return r < 0 ? error_set(err, -r, "%s/" KEEPER_SOCKET ": %s", dir, strerror(-r)) : 0;
+}
+
+static int listen_in(int dir_fd, const char *dir, int *ret_fd, struct error *err)
+{
+	const struct sockaddr_un address = socket_address(dir_fd);
+	cleanup_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	int r;
+
+	/* Of two that find a dead one's socket, the second would take away the first one's. Closing the descriptor unlocks. */
+	if (flock(dir_fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? error_set(err, errno, "%s: another keeper is starting", dir) :
+					      error_set(err, errno, "%s: %s", dir, strerror(errno));
+	r = clear_place(dir_fd, dir, err);
+	if (r < 0)
+		return r;
+	umask(0177);
+	if (fd < 0 || bind(fd, (const struct sockaddr *) &address, sizeof(address)) < 0 || listen(fd, BACKLOG) < 0)
+		return error_set(err, errno, "%s/" KEEPER_SOCKET ": %s", dir, strerror(errno));
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static int listen_at(const char *dir, int *ret_fd, struct error *err)
+{
+	cleanup_sys struct sys s = { .root_fd = -1 };
+	cleanup_ledger struct ledger *l = NULL;
+	cleanup_fd int dir_fd = -1;
+	int r = sys_open(NULL, &s, err);
+
+	/* The hooks' rules: made where it is missing, refused where others could plant something. */
+	if (r == 0)
+		r = ledger_open(&s, dir, &l, err);
+	if (r < 0)
+		return r;
+	dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir_fd < 0)
+		return error_set(err, errno, "state directory %s: %s", dir, strerror(errno));
+	return listen_in(dir_fd, dir, ret_fd, err);
+}
+
+/* ---- connections ---- */
 
 /* In the child of one connection. */
 static int serve(int fd)
@@ -67,23 +150,53 @@ static int serve(int fd)
 	return anchor_main();
 }
 
-static int keep(int listener)
+static void say_no(int fd, int code)
+{
+	const struct keeper_answer answer = { .result = -code };
+
+	if (send(fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		return; /* the hook finds its connection closed */
+}
+
+/* What accept(2) fails with for good: it is no listening socket any more. All else passes. */
+static bool is_final(int error)
+{
+	return error == EBADF || error == EINVAL || error == ENOTSOCK || error == EOPNOTSUPP || error == EFAULT;
+}
+
+static void keep(int listener)
 {
 	for (;;) {
 		cleanup_fd int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		pid_t pid;
 
-		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+		if (fd < 0 && is_final(errno))
+			return;
+		if (fd < 0) {
+			if (errno != EINTR && errno != ECONNABORTED)
+				poll(NULL, 0, RETRY_MS);
 			continue;
-		if (fd < 0)
-			return -errno;
-		pid = fork();
-		if (pid == 0)
-			_exit(serve(fd));
-		if (pid < 0) { /* the hook finds its connection closed, and starts the anchor itself */
-			fprintf(stderr, "cotenant-anchor: fork: %s\n", strerror(errno));
 		}
+		pid = fork();
+		if (pid == 0) {
+			/* Or hooks could still connect when the keeper is gone, and nobody would answer. */
+			close(listener);
+			_exit(serve(fd));
+		}
+		if (pid < 0)
+			say_no(fd, errno);
 	}
+}
+
+/* ---- start ---- */
+
+/* Nothing of the starter's stays open here, and no file of ours gets a standard descriptor's number. */
+static int settle_fds(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* the lowest free number */
+			return -errno;
+	return close_range(STDERR_FILENO + 1, ~0u, 0) < 0 ? -errno : 0;
 }
 
 /* Output goes nowhere once it listens, so that who waits for the end of it can go on. */
@@ -102,16 +215,17 @@ int keeper_main(const char *state_dir)
 	const struct sigaction no_zombies = { .sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT };
 	cleanup_free char *standard = state_dir ? NULL : sys_default_state_dir();
 	const char *dir = state_dir ? state_dir : standard;
+	cleanup_error struct error err = { 0 };
 	cleanup_fd int listener = -1;
 
-	if (!dir)
+	if (!dir || settle_fds() < 0)
 		return 1;
-	listener = listen_at(dir);
-	if (listener < 0) {
-		fprintf(stderr, "cotenant-anchor: %s/" KEEPER_SOCKET ": %s\n", dir, strerror(-listener));
+	if (listen_at(dir, &listener, &err) < 0) {
+		fprintf(stderr, "cotenant-anchor: %s\n", error_text(&err));
 		return 1;
 	}
 	if (sigaction(SIGCHLD, &no_zombies, NULL) < 0 || chdir("/") < 0 || forget_output() < 0)
 		return 1;
-	return keep(listener) < 0;
+	keep(listener);
+	return 1;
 }

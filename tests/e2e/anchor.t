@@ -55,3 +55,60 @@ if [ "$(id -u)" = 0 ]; then
 else
 	skip "root, to become somebody else" "a user's state directory"
 fi
+
+# ---- the keeper's socket -------------------------------------------------------------------------------------------
+
+start_keeper() { # [STATE-DIR]
+	"$anchor" --keep --state-dir "${1-$state_dir}" >"$work/out" 2>&1 </dev/null &
+	keeper=$!
+	wait_for test -S "${1-$state_dir}/keeper"
+}
+keeper_error() { # NAME MESSAGE [STATE-DIR]
+	is "$(timeout -s KILL 10 "$anchor" --keep --state-dir "${3-$state_dir}" 2>&1 </dev/null; echo $?)" "cotenant-anchor: $2"$'\n'1 "$1"
+}
+start_keeper
+keeper_error "a second keeper" "$state_dir/keeper: a keeper listens there already: process $keeper"
+kill -STOP "$keeper"
+keeper_error "a second keeper, the first stopped" "$state_dir/keeper: a keeper listens there already: process $keeper"
+end_keeper
+ok "the socket of a killed keeper is there" test -S "$state_dir/keeper"
+start_keeper
+listens() { grep -q "^State:.S" "/proc/$keeper/status" && [ "$(readlink "/proc/$keeper/fd/2")" = /dev/null ]; }
+ok "and is taken over" wait_for listens
+is "$(stat -c %a "$state_dir/keeper")" 600 "the socket is the owner's alone"
+end_keeper
+
+# Many at once: one is left, and it is the one whose socket is there.
+keepers=()
+for _ in 1 2 3 4 5 6 7 8; do
+	"$anchor" --keep --state-dir "$state_dir" >>"$work/many" 2>&1 </dev/null &
+	keepers+=($!)
+done
+one_left() { [ "$(kill -0 "${keepers[@]}" 2>&1 | grep -c 'No such process')" = 7 ]; }
+ok "of eight keepers one is left" wait_for one_left
+for keeper in "${keepers[@]}"; do kill -0 "$keeper" 2>/dev/null && break; done
+keeper_error "and it listens" "$state_dir/keeper: a keeper listens there already: process $keeper"
+end_keeper
+wait "${keepers[@]}" 2>/dev/null
+
+# What its starter had open is not kept open, and what was closed is no place for its socket.
+exec 7>"$work/lock"
+"$anchor" --keep --state-dir "$state_dir" <&- >&- 2>&- &
+keeper=$!
+exec 7>&-
+ok "without standard descriptors" wait_for listens
+is "$(readlink "/proc/$keeper/fd/"* | sed 's/:.*//' | sort | uniq -c | tr -s ' \n' ' ')" " 3 /dev/null 1 socket " \
+	"the keeper has its socket open, and nothing else"
+end_keeper
+
+long=$work/$(printf '%0100d' 0)/$(printf '%0100d' 0)
+ok "a state directory with a long path, two levels to be made" start_keeper "$long"
+end_keeper
+rm -f "$state_dir/keeper"
+echo precious >"$state_dir/keeper"
+keeper_error "a file in the place of the socket" "$state_dir/keeper: is no socket: remove it"
+is "$(<"$state_dir/keeper")" precious "which is left alone"
+rm "$state_dir/keeper"
+chmod 0777 "$state_dir"
+keeper_error "a state directory that others may write" \
+	"state directory $state_dir: mode 0777 lets others plant entries: chmod go-w $state_dir, after a look at what is in it"
