@@ -106,7 +106,7 @@ int coresched_create(void) must_check;
 #define KEEPER_SOCKET "keeper" /* in the state directory */
 struct keeper_answer {
 	int32_t result; /* 0 or a negative errno */
-	int32_t pid;    /* of the anchor, which now waits for a byte on the same connection */
+	int32_t pid;    /* of the anchor, which now waits for a byte on the same connection; 0: none could be forked */
 };
 
 /* A running anchor for the group: the one on record when it lives, else a new one. Takes the group's lock. */

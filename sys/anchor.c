@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -134,6 +135,12 @@ static int spawn_child_anchor(const struct cgroup_layout *layout, const char *ti
 	return 0;
 }
 
+/* -d is the only short option of `crun run` without a value, so others follow it; long ones may be cut short. */
+static bool is_detach(const char *arg)
+{
+	return str_starts(arg, "-d") || (str_starts(arg, "--d") && str_starts("--detach", arg));
+}
+
 /*
  * `crun run` in the foreground is a subreaper that returns only when its last child is gone (reap_subprocesses() in
  * src/libcrun/container.c), and an anchor of the hook's own making would become its child.
@@ -157,7 +164,9 @@ static bool runtime_waits_for_children(const struct sys *s)
 		return false;
 	end = line + len;
 	for (const char *arg = line + strlen(line) + 1; arg < end; arg += strlen(arg) + 1) {
-		if (str_eq(arg, "-d") || str_eq(arg, "--detach"))
+		if (!run && str_eq(arg, "create"))
+			return false;
+		if (run && is_detach(arg))
 			return false;
 		run = run || str_eq(arg, "run");
 	}
@@ -169,24 +178,50 @@ static int spawn_anchor(const struct sys *s, const struct ledger *l, const struc
 			const char *group, pid_t *ret_pid, int *ret_go_fd, struct error *err)
 {
 	cleanup_free char *title = printable(group, strlen(group), TITLE_MAX);
-	int r = title ? keeper_spawn(s, l->dir_fd, title, ret_pid, ret_go_fd) : -ENOMEM;
+	cleanup_error struct error why = { 0 };
+	int r;
 
+	if (!title)
+		return error_set(err, ENOMEM, "no memory");
+	r = keeper_spawn(s, l->dir_fd, l->path, title, ret_pid, ret_go_fd, &why);
 	if (r == 0)
 		return 0;
-	if (r != -ENOENT)
-		return error_set(err, -r, "anchor of group %s: the keeper (cotenant-anchor --keep): %s",
-				 title ? title : "?", strerror(-r));
+	if (r != -ENOENT && r != -ECHILD)
+		return error_set(err, -r, "anchor of group %s: %s", title, error_text(&why));
 	if (runtime_waits_for_children(s))
 		return error_set(err, EDEADLK,
-				 "anchor of group %s: \"crun run\" in the foreground would wait for it for ever; start the "
-				 "keeper (cotenant-anchor --keep --state-dir %s), or use \"crun run --detach\"",
-				 title, l->path);
+				 "anchor of group %s: %s, and \"crun run\" in the foreground would wait for an anchor of the "
+				 "hook's for ever: %s the keeper (cotenant-anchor --keep --state-dir %s), or use \"crun run "
+				 "--detach\"",
+				 title, error_text(&why), r == -ENOENT ? "start" : "restart", l->path);
 	return spawn_child_anchor(layout, title, ret_pid, ret_go_fd, err);
+}
+
+/* poll(2) that does not wait: whether none of `events`, no error and no end is there. Not asked about fd -1. */
+static bool is_quiet(int fd, short events)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	int n;
+
+	do
+		n = poll(&p, 1, 0);
+	while (n < 0 && errno == EINTR);
+	return n == 0;
+}
+
+static bool tell_to_stay(int go_fd)
+{
+	ssize_t n;
+
+	do
+		n = write(go_fd, "", 1); /* SIGPIPE is the programs' to ignore */
+	while (n < 0 && errno == EINTR);
+	return n == 1;
 }
 
 /*
  * First the record, then the byte: a hook that is killed in between leaves no anchor that nobody knows of, since the
- * pipe closes with it.
+ * pipe closes with it. A record of an anchor that ended is not left either: by its number somebody else might be killed.
  */
 static int record_anchor(struct sys *s, struct ledger *l, const char *group, pid_t pid, int go_fd,
 			 struct proc_ref *ret_anchor, struct error *err)
@@ -195,16 +230,21 @@ static int record_anchor(struct sys *s, struct ledger *l, const char *group, pid
 	struct anchor_ref ref = { .pid = pid };
 	int r = proc_open(s, pid, &p);
 
+	/* An anchor that has its end still, now that its process is held, had that number all the time. */
+	if (r == -ESRCH || (r == 0 && !is_quiet(go_fd, 0)))
+		return error_set(err, EIO, "anchor %d ended at once", pid);
 	if (r < 0)
-		return error_set(err, -r, "anchor %d ended at once: %s", pid, strerror(-r));
+		return error_set(err, -r, "anchor %d cannot be looked at: %s", pid, strerror(-r));
 	sys_fault_point(s, "anchor spawned");
 	ref.start_time = p.start_time;
 	r = ledger_put_anchor(l, group, &ref, err);
 	if (r < 0)
 		return r;
 	sys_fault_point(s, "anchor recorded");
-	if (write(go_fd, "", 1) != 1) /* SIGPIPE is the programs' to ignore */
-		return error_set(err, EIO, "anchor %d ended at once", pid);
+	if (!tell_to_stay(go_fd)) {
+		r = ledger_drop_anchor(l, group, err);
+		return r < 0 ? r : error_set(err, EIO, "anchor %d ended at once", pid);
+	}
 	*ret_anchor = p;
 	p = PROC_REF_NONE;
 	return 0;
@@ -224,7 +264,8 @@ static int reuse_anchor(struct sys *s, const struct anchor_ref *ref, struct proc
 	r = s->ops->cookie_get(p.pid, &cookie);
 	if (r < 0)
 		return r;
-	if (cookie == 0)
+	/* When it ended just now, the cookie may be that of who has its number by then. */
+	if (cookie == 0 || !is_quiet(p.pidfd, POLLIN))
 		return -ESRCH;
 	*ret_anchor = p;
 	p = PROC_REF_NONE;
