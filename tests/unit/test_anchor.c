@@ -266,9 +266,9 @@ static void test_group_named_as_option(void **state)
 
 		assert_int_equal(anchor_ensure(&f->s, f->l, NULL, names[i], &p, &f->err), 0);
 		status = settled_status(f, p.pid); /* the keeper has no filter */
-		assert_int_equal(ledger_lock_group(f->l, names[i], &f->err), 0);
+		assert_int_equal(ledger_lock_name(f->l, LOCK_GROUP, names[i], &f->err), 0);
 		assert_int_equal(anchor_end(&f->s, f->l, names[i], &f->err), 0);
-		ledger_unlock_group(f->l, names[i]);
+		ledger_unlock_name(f->l, LOCK_GROUP, names[i]);
 		assert_int_equal(waitpid(p.pid, NULL, 0), p.pid);
 	}
 }

@@ -68,9 +68,9 @@ static int ensure(struct fixture *f, struct proc_ref *p)
 
 static void end(struct fixture *f)
 {
-	assert_int_equal(ledger_lock_group(f->l, GROUP, &f->err), 0);
+	assert_int_equal(ledger_lock_name(f->l, LOCK_GROUP, GROUP, &f->err), 0);
 	assert_int_equal(anchor_end(&f->s, f->l, GROUP, &f->err), 0);
-	ledger_unlock_group(f->l, GROUP);
+	ledger_unlock_name(f->l, LOCK_GROUP, GROUP);
 }
 
 static void expect_no_record(struct fixture *f)
