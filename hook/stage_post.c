@@ -30,9 +30,6 @@ int stage_poststart(struct hook *h, struct error *err)
 	return 0;
 }
 
-/* A runtime may be quicker than the end of the process that it has killed. */
-#define PATIENCE_MS 1000
-
 /*
  * Whether it is over with the container on record. A runtime that was refused a second container of an id calls poststop
  * for that id too, and the first one's promises must not end with it.
@@ -47,7 +44,8 @@ static int has_ended(const struct hook *h, struct ledger *ledger, bool *ret_ende
 	if (r < 0 || !proc_alive(h->sys, e->pid, e->start_time))
 		return r == -ENOENT ? 0 : r;
 	other = h->state.bundle && *e->bundle && !str_eq(h->state.bundle, e->bundle);
-	if (!other && proc_await_end(h->sys, e->pid, e->start_time, PATIENCE_MS) == 0)
+	/* A runtime may be quicker than the end of the process that it has killed. The rest of the time is for the release. */
+	if (!other && proc_await_end(h->sys, e->pid, e->start_time, sys_left_ms(h->sys) / 4 * 3) == 0)
 		return 0;
 	hook_say(h, "the container that is on record by this id still runs: its place stays its own");
 	*ret_ended = false;
