@@ -148,7 +148,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 	static const struct option known[] = {
 		{ "keep", no_argument, NULL, 'k' },
 		{ "state-dir", required_argument, NULL, 's' },
-		{ "hold", required_argument, NULL, 'o' }, /* a name may begin with "--": it is never taken for an option */
+		{ "hold", required_argument, NULL, 'o' }, /* whatever the name begins with */
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};

@@ -190,8 +190,8 @@ static int spawn_anchor(const struct sys *s, const struct ledger *l, const struc
 		return error_set(err, -r, "anchor of group %s: %s", title, error_text(&why));
 	if (runtime_waits_for_children(s))
 		return error_set(err, EDEADLK,
-				 "anchor of group %s: %s, and \"crun run\" in the foreground would wait for an anchor of the "
-				 "hook's for ever: %s the keeper (cotenant-anchor --keep --state-dir %s), or use \"crun run "
+				 "anchor of group %s: %s, and \"crun run\" in the foreground would wait for an anchor of "
+				 "the hook's for ever: %s the keeper (cotenant-anchor --keep --state-dir %s), or use \"crun run "
 				 "--detach\"",
 				 title, error_text(&why), r == -ENOENT ? "start" : "restart", l->path);
 	return spawn_child_anchor(layout, title, ret_pid, ret_go_fd, err);
@@ -221,7 +221,7 @@ static bool tell_to_stay(int go_fd)
 
 /*
  * First the record, then the byte: a hook that is killed in between leaves no anchor that nobody knows of, since the
- * pipe closes with it. A record of an anchor that ended is not left either: by its number somebody else might be killed.
+ * pipe closes with it. A record of an anchor that ended is not left either: by its number another might be killed.
  */
 static int record_anchor(struct sys *s, struct ledger *l, const char *group, pid_t pid, int go_fd,
 			 struct proc_ref *ret_anchor, struct error *err)

@@ -204,6 +204,7 @@ static const char *unified_mount(void)
 
 static void test_real_anchor(void **state)
 {
+	static const char words[] = "cotenant-anchor\0--hold\0pay/\\x1b[31m";
 	struct fixture *f = *state;
 	char mount[64] = "";
 	struct cgroup_layout layout = { .unified_mount = unified_mount() ? mount : NULL };
@@ -230,7 +231,7 @@ static void test_real_anchor(void **state)
 	assert_int_equal(file_readf(&f->s, &score, "/proc/%d/oom_score_adj", p.pid), 0);
 	assert_string_equal(score, "-1000\n");
 	assert_int_equal(file_readf(&f->s, &command, "/proc/%d/cmdline", p.pid), 0);
-	assert_memory_equal(command, "cotenant-anchor\0--hold\0pay/\\x1b[31m", sizeof("cotenant-anchor\0--hold\0pay/\\x1b[31m"));
+	assert_memory_equal(command, words, sizeof(words));
 	assert_int_equal(file_readf(&f->s, &cgroup, "/proc/%d/cgroup", p.pid), 0);
 	if (layout.unified_mount)
 		assert_non_null(strstr(cgroup, "0::/cotenant-anchors\n"));
