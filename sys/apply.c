@@ -83,6 +83,9 @@ static int do_cookie(struct run *run, struct error *err)
 					       "process's user namespace" :
 					       "");
 	r = cookie_verify(run->s, t->init->pid, anchor.pid, &tid);
+	/* Had it died before, the cookie would be whoever's has its number now. */
+	if (r == 0 && proc_ref_ended(&anchor))
+		return error_set(err, ESRCH, "anchor %d has ended meanwhile", anchor.pid);
 	if (r == -EBADE)
 		return error_set(err, EBADE, "thread %d of process %d does not carry the cookie of anchor %d", tid,
 				 t->init->pid, anchor.pid);

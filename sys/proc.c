@@ -58,8 +58,12 @@ int proc_start_time(const struct sys *s, pid_t pid, uint64_t *ret)
 static bool pidfd_ended(int pidfd)
 {
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+	int n;
 
-	return poll(&p, 1, 0) > 0;
+	do
+		n = poll(&p, 1, 0);
+	while (n < 0 && errno == EINTR);
+	return n > 0;
 }
 
 bool proc_ref_ended(const struct proc_ref *p)
