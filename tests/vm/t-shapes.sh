@@ -67,24 +67,6 @@ if [ "$cgroup" = v2 ]; then
 	done
 	state=$work/state
 	write_policy
-
-	# ptrace(2) taken away from everybody: memory policy and guard cannot be had, and that is said.
-	yama=/proc/sys/kernel/yama/ptrace_scope
-	if [ -e $yama ]; then
-		on="shapes no ptrace"
-		echo 3 >$yama
-		refused "$on" 'guard: thread [0-9]+ of process [0-9]+ cannot be held by ptrace\(2\): Operation not permitted: cotenant needs CAP_SYS_PTRACE in the process.s user namespace, and kernel.yama.ptrace_scope below 3' \
-			runc r cookie red ""
-		if started "$on, on_error admit" runc r admit red "try"; then
-			is "$(entry_of r .state)" degraded "$on, on_error admit: it is degraded"
-			like "$(entry_of r .why)" "guard: not applied" "$on, on_error admit: for want of the guard"
-			is "$(said r first)" "$(cookies_of "$(anchor_of red)")" "$on, on_error admit: it has the cookie all the same"
-			is "$(said r "try create")" ok "$on, on_error admit: and no guard, as was said"
-		fi
-		stop_all "$on"
-	else
-		diag "this kernel has no Yama: the hook without ptrace(2) is not tried here"
-	fi
 fi
 
 # ---- without root on the host ----
@@ -163,5 +145,28 @@ if [ "$cgroup" = v2 ] && command -v crun >/dev/null; then
 	kill -9 $rootless # unshare ignores SIGTERM; the rest dies with it
 	wait $rootless 2>/dev/null
 	is "$(anchors)" "" "$on: no anchor is left behind"
+fi
+
+# ---- without ptrace(2), which Yama gives nobody back until the next boot ----
+
+if [ "$cgroup" = v2 ]; then
+	write_policy
+	# ptrace(2) taken away from everybody: memory policy and guard cannot be had, and that is said.
+	yama=/proc/sys/kernel/yama/ptrace_scope
+	if [ -e $yama ]; then
+		on="shapes no ptrace"
+		echo 3 >$yama
+		refused "$on" 'guard: thread [0-9]+ of process [0-9]+ cannot be held by ptrace\(2\): Operation not permitted: cotenant needs CAP_SYS_PTRACE in the process.s user namespace, and kernel.yama.ptrace_scope below 3' \
+			runc r cookie red ""
+		if started "$on, on_error admit" runc r admit red "try"; then
+			is "$(entry_of r .state)" degraded "$on, on_error admit: it is degraded"
+			like "$(entry_of r .why)" "guard: not applied" "$on, on_error admit: for want of the guard"
+			is "$(said r first)" "$(cookies_of "$(anchor_of red)")" "$on, on_error admit: it has the cookie all the same"
+			is "$(said r "try create")" ok "$on, on_error admit: and no guard, as was said"
+		fi
+		stop_all "$on"
+	else
+		diag "this kernel has no Yama: the hook without ptrace(2) is not tried here"
+	fi
 fi
 finish
