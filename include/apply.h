@@ -25,8 +25,9 @@ struct apply_target {
 };
 
 /*
- * *ret_step tells at which step it failed; untouched on success. -ENOTRECOVERABLE whatever keep_going says: the init must
- * not run on, since it has lost its registers or would run on cores that others own. Holds no lock when called or when it returns.
+ * *ret_step tells at which step it failed; untouched on success. -ENOTRECOVERABLE whatever keep_going says: the init
+ * must not run on, since it has lost its registers or would run on cores that others own. Holds no lock when called or
+ * when it returns.
  */
 int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct error *err) must_check;
 

@@ -82,7 +82,8 @@ struct proc_ref {
 void proc_ref_done(struct proc_ref *p);
 #define cleanup_proc cleanup_with(proc_ref_done)
 #define PROC_REF_NONE ((struct proc_ref){ .pidfd = -1 })
-int proc_start_time(const struct sys *s, pid_t pid, uint64_t *ret) must_check; /* -ESRCH; a zombie counts as gone once its last thread has ended */
+/* -ESRCH; a zombie counts as gone once its last thread has ended. */
+int proc_start_time(const struct sys *s, pid_t pid, uint64_t *ret) must_check;
 /* Opens a pidfd and reads the start time, in an order that cannot mix two processes. */
 int proc_open(const struct sys *s, pid_t pid, struct proc_ref *ret) must_check;
 bool proc_alive(const struct sys *s, pid_t pid, uint64_t start_time);

@@ -313,7 +313,11 @@ int plan_place(const struct place_facts *facts, struct plan **ret_plan, struct e
 int plan_unprotected(const struct place_facts *facts, struct plan **ret_plan, struct error *err)
 {
 	char name[] = "none";
-	const struct policy_class bare = { .name = name, .isolation = { .mode = ISOLATION_NONE }, .cpu = { .span = SPAN_MACHINE } };
+	const struct policy_class bare = {
+		.name = name,
+		.isolation = { .mode = ISOLATION_NONE },
+		.cpu = { .span = SPAN_MACHINE },
+	};
 	struct place_facts without = *facts;
 	struct plan *p;
 	int r;
