@@ -351,23 +351,28 @@ static int act(struct create *c, struct error *err)
 }
 
 /* Another hook may have moved this container meanwhile, or be about to: the ledger's word on that stands. */
-static void merge_result(struct create *c, const struct entry *now)
+static int merge_result(struct create *c, struct error *err)
 {
+	cleanup_entry struct entry *now = NULL;
 	struct plan *p = c->entry->plan;
 	const bool gave_up = c->set_cpus && !p->set_cpus; /* its cpuset cannot be written */
+	int r;
 
 	if (!p->set_cpus)
 		p->cpus = c->place.allowed_cpus;
-	if (!now->plan->set_cpus || gave_up)
-		return;
+	if (gave_up || ledger_has_last_put(c->ledger, c->entry->id))
+		return 0;
+	r = ledger_get(c->ledger, c->entry->id, &now, err);
+	if (r < 0 || !now->plan->set_cpus)
+		return r;
 	p->set_cpus = true;
 	p->cpus = now->plan->cpus;
 	c->entry->unsynced = now->unsynced;
+	return 0;
 }
 
 static int write_result(struct create *c, struct error *err)
 {
-	cleanup_entry struct entry *now = NULL;
 	struct entry *e = c->entry;
 	int r;
 
@@ -375,9 +380,8 @@ static int write_result(struct create *c, struct error *err)
 	r = ledger_lock(c->ledger, err);
 	if (r < 0)
 		return r;
-	r = ledger_get(c->ledger, e->id, &now, err);
+	r = merge_result(c, err);
 	if (r == 0) {
-		merge_result(c, now);
 		e->state = e->plan->degraded ? ENTRY_DEGRADED : ENTRY_DONE;
 		if (!e->why)
 			e->why = plan_lacks(e->plan);
@@ -497,7 +501,7 @@ static int start_unprotected(struct create *c, const char *why, struct error *er
 	r = plan_without_protection(c, why, err);
 	ledger_unlock(c->ledger);
 	if (r == 0 && c->entry->plan->set_cpus)
-		r = sys_sync_own(c->s, c->ledger, &c->cpuset, c->entry->id, err);
+		r = sys_sync_own(c->s, c->ledger, &c->cpuset, c->entry, err);
 	if (r == 0)
 		disown(c);
 	return r;

@@ -33,8 +33,9 @@ int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct
 
 /* ---- making cpusets what the ledger says (sys/settle.c) ---- */
 
-/* The open cpuset of the container itself. -ENODEV: its cgroup is gone. Holds its LOCK_CPUSET meanwhile. */
-int sys_sync_own(struct sys *s, struct ledger *l, const struct cpuset *c, const char *id, struct error *err) must_check;
+/* The open cpuset of the container itself, whose entry was put. -ENODEV: its cgroup is gone. Holds LOCK_CPUSET meanwhile. */
+int sys_sync_own(struct sys *s, struct ledger *l, const struct cpuset *c, const struct entry *put,
+		 struct error *err) must_check;
 /* Neighbours' new CPUs into their entries, marked as unsynced. Needs the lock. */
 int sys_put_adjusts(struct ledger *l, const struct plan_adjust *items, size_t n, struct error *err) must_check;
 /*

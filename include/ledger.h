@@ -74,6 +74,8 @@ void ledger_unlock_name(struct ledger *l, enum ledger_lock kind, const char *nam
 
 /* Writers need the lock. put replaces. drop of an unknown id is 0. */
 int ledger_put(struct ledger *l, const struct entry *e, struct error *err) must_check;
+/* Whether what ledger_put() put last is this container's entry, and nobody has replaced or dropped it since. */
+bool ledger_has_last_put(const struct ledger *l, const char *id);
 /* Entries of different ids, at the cost of one look at the index. On failure the first ones may have been put. */
 int ledger_put_many(struct ledger *l, struct entry *const *entries, size_t n, struct error *err) must_check;
 int ledger_drop(struct ledger *l, const char *id, struct error *err) must_check;

@@ -32,7 +32,7 @@ static int do_cpuset(struct run *run, struct error *err)
 {
 	struct apply_target *t = run->t;
 
-	return sys_sync_own(run->s, t->ledger, t->cpuset, t->entry->id, err);
+	return sys_sync_own(run->s, t->ledger, t->cpuset, t->entry, err);
 }
 
 static void undo_cpuset(struct run *run)

@@ -184,7 +184,28 @@ int ledger_put_many(struct ledger *l, struct entry *const *entries, size_t n, st
 
 int ledger_put(struct ledger *l, const struct entry *e, struct error *err)
 {
-	return ledger_put_many(l, (struct entry *const[]){ (struct entry *) e }, 1, err);
+	cleanup_free char *name = NULL;
+	int r = ledger_put_many(l, (struct entry *const[]){ (struct entry *) e }, 1, err);
+
+	closep(&l->put_fd);
+	l->put_fd = -1;
+	free(TAKE_PTR(l->put_id));
+	if (r < 0)
+		return r;
+	/* Only to spare a reading: without memory or descriptors it is read again. */
+	name = record_name(e->id);
+	l->put_id = strdup(e->id);
+	if (name && l->put_id)
+		l->put_fd = openat(l->containers_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return 0;
+}
+
+bool ledger_has_last_put(const struct ledger *l, const char *id)
+{
+	struct stat st;
+
+	/* Whoever puts or drops an entry takes the file's last name away. */
+	return l->put_fd >= 0 && str_eq(l->put_id, id) && fstat(l->put_fd, &st) == 0 && st.st_nlink > 0;
 }
 
 static int drop_locked(struct ledger *l, const char *id, const char *name)

@@ -124,7 +124,7 @@ static int open_ledger(struct sys *sys, const char *state_dir, bool create, stru
 
 	if (!l)
 		return no_memory(err);
-	*l = (struct ledger){.sys = sys, .dir_fd = -1, .containers_fd = -1, .groups_fd = -1, .lock_fd = -1, .index = INDEX_NONE};
+	*l = (struct ledger){.sys = sys, .dir_fd = -1, .containers_fd = -1, .groups_fd = -1, .lock_fd = -1, .put_fd = -1, .index = INDEX_NONE};
 	l->path = strdup(state_dir);
 	if (!l->path)
 		return no_memory(err);
@@ -154,6 +154,8 @@ void ledger_close(struct ledger *l)
 	closep(&l->containers_fd);
 	closep(&l->groups_fd);
 	closep(&l->lock_fd);
+	closep(&l->put_fd);
+	free(l->put_id);
 	free(l->path);
 	free(l);
 }

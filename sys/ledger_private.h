@@ -35,6 +35,8 @@ struct ledger {
 	char *path; /* for messages */
 	int dir_fd, containers_fd, groups_fd, lock_fd;
 	bool locked;
+	char *put_id; /* whose entry was put last, and that file: see ledger_has_last_put() */
+	int put_fd;
 	struct index index; /* open from its first use under the lock until it is changed or the lock is given up */
 	struct occupancy occupancy;
 };

@@ -20,17 +20,21 @@ static int write_cpuset(struct sys *s, const struct cpuset *c, const struct plan
 	return cpuset_write(s, c, cpus, mems, err);
 }
 
-int sys_sync_own(struct sys *s, struct ledger *l, const struct cpuset *c, const char *id, struct error *err)
+int sys_sync_own(struct sys *s, struct ledger *l, const struct cpuset *c, const struct entry *put, struct error *err)
 {
-	cleanup_entry struct entry *e = NULL;
-	int r = ledger_lock_name(l, LOCK_CPUSET, id, err);
+	cleanup_entry struct entry *now = NULL;
+	const struct plan *p = put->plan;
+	int r = ledger_lock_name(l, LOCK_CPUSET, put->id, err);
 
 	if (r < 0)
 		return r;
-	r = ledger_get(l, id, &e, err);
-	if (r == 0 && (e->plan->set_cpus || e->plan->set_mems))
-		r = write_cpuset(s, c, e->plan, err);
-	ledger_unlock_name(l, LOCK_CPUSET, id);
+	if (!ledger_has_last_put(l, put->id)) {
+		r = ledger_get(l, put->id, &now, err);
+		p = r == 0 ? now->plan : NULL;
+	}
+	if (r == 0 && (p->set_cpus || p->set_mems))
+		r = write_cpuset(s, c, p, err);
+	ledger_unlock_name(l, LOCK_CPUSET, put->id);
 	return r;
 }
 

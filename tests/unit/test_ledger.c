@@ -381,6 +381,29 @@ static void test_damaged_index(void **state)
 	assert_int_equal(check_consistent(l), 3);
 }
 
+static void test_last_put(void **state)
+{
+	struct fixture *f = *state;
+	cleanup_ledger struct ledger *l = open_locked(f), *other = NULL;
+
+	assert_false(ledger_has_last_put(l, "a"));
+	put(l, "a", "g", "0");
+	assert_true(ledger_has_last_put(l, "a"));
+	assert_false(ledger_has_last_put(l, "b"));
+	put(l, "b", "g", "0");
+	assert_false(ledger_has_last_put(l, "a"));
+	assert_true(ledger_has_last_put(l, "b"));
+	ledger_unlock(l);
+	other = open_locked(f);
+	put(other, "c", "g", "0");
+	assert_true(ledger_has_last_put(l, "b"));
+	put(other, "b", "g", "1");
+	assert_false(ledger_has_last_put(l, "b"));
+	assert_true(ledger_has_last_put(other, "b"));
+	assert_int_equal(ledger_drop(other, "b", NULL), 0);
+	assert_false(ledger_has_last_put(other, "b"));
+}
+
 static void test_damaged_entry(void **state)
 {
 	static const char *const junk[] = {"", "{", "[]", "{\"version\": 1}", "{\"version\": 2}\n"};
@@ -562,7 +585,7 @@ int main(void)
 	    with_ledger(test_hostile_ids),   with_ledger(test_hostile_groups),
 	    with_ledger(test_thousand),      with_ledger(test_index_stays_small),
 	    with_ledger(test_stale),         with_ledger(test_damaged_index),
-	    with_ledger(test_damaged_entry), with_ledger(test_many_damaged_entries),
+	    with_ledger(test_last_put), with_ledger(test_damaged_entry), with_ledger(test_many_damaged_entries),
 	    with_ledger(test_directory), with_ledger(test_existing),     with_ledger(test_anchors),
 	    with_ledger(test_weights),
 	};
