@@ -8,8 +8,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define CACHE "topology" /* file in the state directory */
 #define CACHE_MAX (4u << 20)
@@ -199,16 +202,44 @@ static int run_discovery(const struct sys *s, const char *root, const char *stat
 			  err);
 }
 
+/*
+ * One hook discovers and the others wait for what it finds: after a boot, containers are started by the dozen. -1 where
+ * that cannot be had, and then each looks for itself.
+ */
+static int lock_discovery(const struct sys *s, const char *state_dir)
+{
+	const struct timespec pause = { .tv_nsec = 2000000 };
+	cleanup_free char *path = NULL;
+	cleanup_fd int fd = -1;
+
+	if (asprintf(&path, "%s/" CACHE ".lock", state_dir) < 0) {
+		path = NULL;
+		return -1;
+	}
+	fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if ((errno != EWOULDBLOCK && errno != EINTR) || sys_left_ms(s) == 0)
+			return -1;
+		ppoll(NULL, 0, &pause, NULL);
+	}
+	return TAKE_FD(fd);
+}
+
 int facts_load(const struct sys *s, const char *root, const char *state_dir, struct facts *ret_facts,
 	       struct error *err)
 {
 	cleanup_free char *key = NULL;
+	cleanup_fd int lock = -1;
 	int r = expected_key(s, root, &key);
 
 	if (r < 0)
 		return error_set(err, -r, "boot id and online CPUs cannot be read: %s", strerror(-r));
 	/* Whatever is wrong with the cache, making it anew is the answer. */
 	if (s->acting && load_cache(state_dir, key, ret_facts, NULL) == 0)
+		return 0;
+	if (s->acting)
+		lock = lock_discovery(s, state_dir);
+	if (lock >= 0 && load_cache(state_dir, key, ret_facts, NULL) == 0)
 		return 0;
 	r = run_discovery(s, root, state_dir, err);
 	if (r == 0 && s->acting) {
