@@ -125,6 +125,7 @@ struct policy {
 	size_t n_classes;
 	struct policy_rule *rules;
 	size_t n_rules;
+	size_t regex_size; /* of all regular expressions, their repeats written out */
 	enum on_error on_error;
 	char **warnings; /* what `cotenant check` says beside errors */
 	size_t n_warnings;

@@ -6,7 +6,11 @@
 #include "policy.h"
 
 #define REGEX_MAX 1024         /* bytes of a regular expression */
-#define REGEX_SUBJECT_MAX 4096 /* bytes of a value that one is tried on: matching takes memory by its length */
+#define REGEX_DEPTH_MAX 8      /* parentheses in parentheses */
+#define REGEX_SIZE_MAX 128     /* characters of one with its repeats written out */
+#define REGEX_ANCHORS_MAX 8    /* ^ and $ of one */
+#define REGEX_SIZES_MAX 2048   /* the same of all that a policy holds */
+#define REGEX_SUBJECT_MAX 512  /* bytes of a value that one is tried on: matching takes memory by its length */
 #define TEMPLATE_MAX 4096      /* bytes of a tenant template */
 
 enum fact { FACT_ANNOTATION, FACT_ID, FACT_CGROUP, FACT_IMAGE, FACT_STAGE, FACT_UID };
@@ -18,12 +22,19 @@ struct policy_condition {
 	enum pattern_kind kind;
 	const char *text;  /* exact: without escapes; glob, regex: as in the file */
 	regex_t *regex;    /* compiled, to be freed by condition_done() */
+	size_t size;       /* of a regular expression: see regex_check() */
 	uint32_t min, max; /* FACT_UID */
 };
 
 /* ret_why: what is wrong with it, in the arena. */
 int pattern_from_text(struct arena *a, const char *text, struct policy_condition *c, const char **ret_why) must_check;
 int pattern_from_regex(struct arena *a, const char *text, struct policy_condition *c, const char **ret_why) must_check;
+/*
+ * Within the limits above: its size with its repeats written out, and whether it begins with an ^ that holds for all of
+ * it. -EINVAL: it is not, and *ret_why, in the arena, says where and what to do; NULL there: -ENOMEM.
+ */
+int regex_check(struct arena *a, const char *text, size_t *ret_size, bool *ret_anchored,
+		const char **ret_why) must_check;
 void condition_done(struct policy_condition *c);
 /* 1: matches, 0: does not; -ENOMEM, -E2BIG when a regular expression cannot be tried. `value` may be NULL: 0. */
 int pattern_match(const struct policy_condition *c, const char *value) must_check;

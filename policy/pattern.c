@@ -39,34 +39,40 @@ int pattern_from_text(struct arena *a, const char *text, struct policy_condition
 	return 0;
 }
 
-/* POSIX extended expressions have no back-references; glibc's take time exponential in the text they are tried on. */
-static bool has_back_reference(const char *text)
+/*
+ * Whether an expression matches anywhere is all that is asked, so it is tried once from the start and not, as regexec()
+ * would, from every byte of the text, each of which could take states of its own.
+ */
+static int compile(const char *text, bool anchored, regex_t *regex)
 {
-	for (; (text = strchr(text, '\\')) && text[1]; text += 2)
-		if (text[1] >= '1' && text[1] <= '9')
-			return true;
-	return false;
+	cleanup_free char *whole = NULL;
+
+	if (asprintf(&whole, anchored ? "%s" : "^.*(%s)", text) < 0) {
+		whole = NULL;
+		return REG_ESPACE;
+	}
+	return regcomp(regex, whole, REG_EXTENDED | REG_NOSUB);
 }
 
 int pattern_from_regex(struct arena *a, const char *text, struct policy_condition *c, const char **ret_why)
 {
 	char message[REGERROR_MAX];
+	bool anchored = false;
 	regex_t *regex;
-	int code;
+	int code, r;
 
 	if (strlen(text) > REGEX_MAX) {
-		*ret_why = arena_printf(a, "a regular expression may have %d bytes, this has %zu", REGEX_MAX,
-					strlen(text));
+		*ret_why = arena_printf(a, "a regular expression may have %d bytes, this has %zu; make several rules "
+					   "of it", REGEX_MAX, strlen(text));
 		return -EINVAL;
 	}
-	if (has_back_reference(text)) {
-		*ret_why = "back-references are not allowed in a regular expression";
-		return -EINVAL;
-	}
+	r = regex_check(a, text, &c->size, &anchored, ret_why);
+	if (r < 0)
+		return r;
 	regex = arena_new(a, regex_t, 1);
 	if (!regex)
 		return -ENOMEM;
-	code = regcomp(regex, text, REG_EXTENDED | REG_NOSUB);
+	code = compile(text, anchored, regex);
 	if (code == REG_ESPACE)
 		return -ENOMEM;
 	if (code) {

@@ -281,6 +281,12 @@ static int read_pattern(struct policy *p, const struct policy_key *key, const st
 		return r == -ENOMEM || !why ? policy_no_memory(err)
 					    : policy_reject(p, regex ? regex : v, err, "%s", why);
 	rule->n_conditions++;
+	p->regex_size += c->size;
+	if (p->regex_size > REGEX_SIZES_MAX)
+		return policy_reject(p, regex, err,
+				     "all regular expressions together may come to %d characters with their repeats "
+				     "written out, and with this one they are %zu; use globs where they will do",
+				     REGEX_SIZES_MAX, p->regex_size);
 	return 0;
 }
 

@@ -116,6 +116,8 @@ bad_edit "tenant that the container's owner chooses" '16:17: rules[0].tenant: a.
 	'.rules[0].tenant = "${annotation:a.b}"'
 bad_edit "bad regular expression" '17:20: rules[0].match.id.regex: not a POSIX extended regular expression: Unmatched ( or \(' \
 	'.rules[0].match = {id: {regex: "("}}'
+bad_edit "regular expression that would take gigabytes" '17:20: rules[0].match.id.regex: at its byte 19: a regular expression may come to 128 characters with its repeats written out; shorten the repeats, use a glob, or make several rules of it' \
+	'.rules[0].match = {id: {regex: "((((a{1,20}){1,20}){1,20}){1,20}){1,20}"}}'
 
 # ---- right in itself, but not here -----------------------------------------------------------------------------------
 
