@@ -32,8 +32,8 @@ int error_prefix(struct error *err, int code, const char *fmt, ...) printf_like(
 #endif
 
 /*
- * Text from a container is hostile: control characters and invalid UTF-8 would reach an operator's terminal.
- * Returns a malloc'd copy that is safe to print: other bytes appear as \xNN, and more than `max` characters are cut
- * with "...". NULL when out of memory.
+ * Text from a container is hostile: control characters, invalid UTF-8 and what does not show would reach an operator's
+ * terminal. Returns a malloc'd copy that is safe to print: such bytes appear as \xNN, and more than `max` characters
+ * are cut with "...". NULL when out of memory.
  */
 char *printable(const char *text, size_t len, size_t max) must_check;

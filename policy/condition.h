@@ -52,6 +52,9 @@ struct template_piece {
  */
 int template_next(const char **at, struct template_piece *ret_piece, const char **ret_why) must_check;
 
+/* Whether a name holds spaces that one does not see: at an end, or two in a row. */
+bool name_hides_space(const char *name);
+
 /* Who decides what an annotation says. */
 enum annotation_source {
 	SOURCE_ANYONE, /* whoever starts the container may write it */

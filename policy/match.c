@@ -3,6 +3,7 @@
 
 #include "condition.h"
 #include "policy_read.h"
+#include "utf8.h"
 
 #define ID_SHOWN_MAX 80
 
@@ -92,6 +93,7 @@ static int check_piece(const struct matching *m, const struct json *where, const
 	const char *name = names[piece->variable];
 	int key_len = piece->variable == VARIABLE_ANNOTATION ? (int) piece->len : 0;
 	cleanup_free char *shown = value ? printable(value, strlen(value), SIZE_MAX / 8) : NULL;
+	uint32_t hidden;
 
 	if (!value)
 		return policy_reject(
@@ -104,6 +106,10 @@ static int check_piece(const struct matching *m, const struct json *where, const
 	if (!*value)
 		return policy_reject(m->policy, where, m->err, "container %s: %s%.*s is empty", m->id, name, key_len,
 				     piece->text);
+	if (utf8_find_hidden(value, strlen(value), &hidden))
+		return policy_reject(m->policy, where, m->err,
+				     "container %s: %s%.*s holds U+%04X, which does not show, so that two tenants could "
+				     "look alike", m->id, name, key_len, piece->text, hidden);
 	if (!str_eq(shown, value))
 		return policy_reject(m->policy, where, m->err,
 				     "container %s: %s%.*s holds control characters or invalid UTF-8", m->id, name,
@@ -137,6 +143,10 @@ static int fill_tenant(const struct matching *m, const struct policy_rule *rule,
 	}
 	if (r < 0)
 		return policy_reject(m->policy, where, m->err, "%s", why);
+	if (name_hides_space(tenant))
+		return policy_reject(m->policy, where, m->err,
+				     "container %s: the tenant \"%s\" begins or ends with a space or holds two in a row, "
+				     "so that two tenants could look alike", m->id, tenant);
 	*ret_tenant = tenant;
 	return 0;
 }
@@ -156,17 +166,34 @@ static char *escape_part(char *out, const char *part)
 	return out;
 }
 
+/* The pod's id is the runtime's, but a runtime may be odd too. */
+static int check_pod(const struct matching *m, const char *pod)
+{
+	cleanup_free char *shown = printable(pod, strlen(pod), SIZE_MAX / 8);
+
+	if (!shown)
+		return policy_no_memory(m->err);
+	return str_eq(shown, pod) ? 0 :
+				    error_set(m->err, EINVAL,
+					      "container %s: its pod's id \"%s\" holds characters that do not show",
+					      m->id, shown);
+}
+
 static int name_group(const struct matching *m, const struct policy_class *class, const char *tenant,
 		      const char **ret_group)
 {
 	const char *pod = annotation_pod_id(m->facts->annotations), *part = NULL;
 	char *group, *end;
+	int r;
 
 	if (class->isolation.scope != SCOPE_TENANT)
 		part = class->isolation.scope == SCOPE_POD && pod ? pod : m->facts->id;
 	if (class->isolation.scope != SCOPE_TENANT && !part)
 		return error_set(m->err, EINVAL, "container %s has no id, which class %s needs to tell it from others",
 				 m->id, class->name);
+	r = part ? check_pod(m, part) : 0;
+	if (r < 0)
+		return r;
 	group = arena_alloc(m->arena, 3 * (strlen(tenant) + (part ? strlen(part) : 0)) + sizeof("/"));
 	if (!group)
 		return policy_no_memory(m->err);

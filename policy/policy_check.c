@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "policy_read.h"
+#include "utf8.h"
 #include "topology.h"
 
 #define KEY_SHOWN_MAX 128
@@ -137,11 +138,16 @@ static int check_literal(const struct policy *p, const struct json *where, const
 			 struct error *err)
 {
 	cleanup_free char *shown = printable(piece->text, piece->len, TENANT_MAX + 1);
+	uint32_t hidden;
 
 	if (!shown)
 		return policy_no_memory(err);
 	if (piece->len > TENANT_MAX)
 		return policy_reject(p, where, err, "a tenant's name has at most %d bytes", TENANT_MAX);
+	if (utf8_find_hidden(piece->text, piece->len, &hidden))
+		return policy_reject(p, where, err,
+				     "U+%04X is not allowed in a tenant's name: it does not show, so that two names could "
+				     "look alike", hidden);
 	if (strlen(shown) != piece->len || memcmp(shown, piece->text, piece->len) != 0)
 		return policy_reject(p, where, err, "control characters are not allowed in a tenant's name");
 	return 0;
@@ -181,6 +187,9 @@ static int check_template(struct policy *p, const struct policy_rule *rule, stru
 	bool bound = false;
 	int r;
 
+	if (name_hides_space(rule->tenant))
+		return policy_reject(p, where, err, "a tenant's name must not begin or end with a space or hold two in a "
+						    "row, so that no two look alike");
 	while ((r = template_next(&at, &piece, &why)) > 0) {
 		enum annotation_source source = piece_source(&piece);
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "policy_read.h"
+#include "utf8.h"
 
 #define CLASS_NAME_MAX 64
 
@@ -343,7 +344,12 @@ static bool class_name_ok(const char *name)
 static int read_class(struct policy *p, const struct policy_key *key, const struct json *member, struct error *err)
 {
 	struct policy_class *class;
+	uint32_t hidden;
 
+	if (utf8_find_hidden(member->key, strlen(member->key), &hidden))
+		return policy_reject_key(p, member, err,
+					 "U+%04X is not allowed in a class's name: it does not show, so that two names "
+					 "could look alike", hidden);
 	if (!class_name_ok(member->key))
 		return policy_reject_key(p, member, err,
 					 "a class's name has 1 to %d letters, digits and any of \"._-\"",

@@ -64,3 +64,10 @@ int template_next(const char **at, struct template_piece *ret_piece, const char 
 	*at = end;
 	return 1;
 }
+
+bool name_hides_space(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len && (name[0] == ' ' || name[len - 1] == ' ' || strstr(name, "  "));
+}

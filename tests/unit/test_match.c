@@ -313,6 +313,19 @@ static void test_tenant_cannot_be_told(void **state)
 		{ "a\xc2\x9b",
 		  "p.json:1:137: rules[0].tenant: container c1: annotation k holds control characters or invalid "
 		  "UTF-8" },
+#define HIDDEN(bytes, code) \
+	{ bytes, "p.json:1:137: rules[0].tenant: container c1: annotation k holds " code \
+		 ", which does not show, so that two tenants could look alike" }
+		HIDDEN("a\xe2\x80\x8b", "U+200B"),
+		HIDDEN("\xef\xbb\xbf" "a", "U+FEFF"),
+		HIDDEN("a\xc2\xa0" "b", "U+00A0"),
+		HIDDEN("a\xc2\xad", "U+00AD"),
+		HIDDEN("a\xe3\x80\x80", "U+3000"),
+		HIDDEN("a\xe2\x80\xae", "U+202E"),
+		HIDDEN("a\xf3\xa0\x81\x81", "U+E0041"),
+		HIDDEN("\xff\xe2\x81\xa0", "U+2060"),
+		{ "a  b", "p.json:1:137: rules[0].tenant: container c1: the tenant \"x-a  b\" begins or ends with a space or "
+			  "holds two in a row, so that two tenants could look alike" },
 		{ "\xff",
 		  "p.json:1:137: rules[0].tenant: container c1: annotation k holds control characters or invalid "
 		  "UTF-8" },
@@ -358,7 +371,9 @@ static void test_groups(void **state)
 {
 	static struct oci_annotation containerd[] = { { "io.kubernetes.cri.sandbox-id", "pod1" } };
 	static struct oci_annotation crio[] = { { "io.kubernetes.cri-o.SandboxID", "pod2" } };
-	const struct oci_annotations a = { containerd, 1 }, b = { crio, 1 };
+	static struct oci_annotation hidden[] = { { "io.kubernetes.cri.sandbox-id", "p\xe2\x80\x8b" } };
+	const struct oci_annotations a = { containerd, 1 }, b = { crio, 1 }, c = { hidden, 1 };
+	const struct match_facts odd = { .id = "c1", .annotations = &c };
 	const struct match_facts plain = { .id = "c1" }, one = { .id = "c1", .annotations = &a },
 				 two = { .id = "c1", .annotations = &b };
 
@@ -368,6 +383,8 @@ static void test_groups(void **state)
 	expect_match(SCOPE("p", "n"), &two, 0, "n", "n/pod2");
 	expect_match(SCOPE("p", "n"), &plain, 0, "n", "n/c1");
 	expect_match(SCOPE("c", "n"), &one, 0, "n", "n/c1");
+	expect_none(SCOPE("p", "n"), &odd, -EINVAL,
+		    "container c1: its pod's id \"p\\xe2\\x80\\x8b\" holds characters that do not show");
 	/* No tenant's name can look like another's pod. */
 	expect_match(SCOPE("t", "n/pod1"), &one, 0, "n/pod1", "n%2Fpod1");
 	expect_match(SCOPE("t", "n%2Fpod1"), &one, 0, "n%2Fpod1", "n%252Fpod1");

@@ -237,6 +237,15 @@ static const struct {
 	  "${cgroup}, ${image}, ${uid}" },
 	{ TENANT("a-${id"), "p.json:1:65: rules[0].tenant: \"${id\": the brace is not closed" },
 	{ TENANT("a$b"), "p.json:1:65: rules[0].tenant: \"$b\": a lone $; write $$ for a dollar" },
+	{ TENANT("a\\u200b"), "p.json:1:65: rules[0].tenant: U+200B is not allowed in a tenant's name: it does not show, so "
+			      "that two names could look alike" },
+	{ TENANT("${id}\\udb40\\udc41"), "p.json:1:65: rules[0].tenant: U+E0041 is not allowed in a tenant's name: it does "
+					 "not show, so that two names could look alike" },
+	{ TENANT("a "), "p.json:1:65: rules[0].tenant: a tenant's name must not begin or end with a space or hold two in "
+			"a row, so that no two look alike" },
+	{ "{\"version\":1,\"classes\":{\"we\\u00adb\":{}},\"rules\":[]}",
+	  "p.json:1:25: classes[\"we\\xc2\\xadb\"]: U+00AD is not allowed in a class's name: it does not show, so that two "
+	  "names could look alike" },
 	{ TENANT("a\\u0007"), "p.json:1:65: rules[0].tenant: control characters are not allowed in a tenant's name" },
 	{ "{\"version\":1," CLASSES ",\"rules\":[{\"match\":{},\"tenant\":\"x\",\"class\":\"wbe\"}]}",
 	  "p.json:1:77: rules[0].class: there is no class \"wbe\"; defined are: web (did you mean \"web\"?)" },
