@@ -108,21 +108,21 @@ static void add_up(struct board *b, const struct tally *tally, const struct occu
 	for (unsigned i = 0; i < b->words; i++) {
 		if (o->cpus->w[i] == UINT64_MAX) {
 			tally->word[i].load += load;
-			tally->word[i].memory += memory;
+			tally->word[i].memory = add_bytes(tally->word[i].memory, memory);
 			continue;
 		}
 		for (uint64_t left = o->cpus->w[i]; left; left &= left - 1) {
 			unsigned cpu = i * 64 + (unsigned) __builtin_ctzll(left);
 
 			tally->cpu[cpu].load += load;
-			tally->cpu[cpu].memory += memory;
+			tally->cpu[cpu].memory = add_bytes(tally->cpu[cpu].memory, memory);
 		}
 	}
 	if (o->mems) {
 		unsigned nodes = (unsigned) __builtin_popcountll(o->mems);
 
 		NODEMASK_FOR_EACH(node, o->mems)
-			b->memory_used[node] += o->memory / nodes;
+			b->memory_used[node] = add_bytes(b->memory_used[node], o->memory / nodes);
 	}
 }
 
@@ -156,8 +156,12 @@ static int count_occupants(struct board *b)
 		const struct topo_cpu *cpu = &b->topo->cpus[i];
 
 		b->load[cpu->id] = tally.word[cpu->id / 64].load + tally.cpu[cpu->id].load;
-		if (cpu->node >= 0)
-			b->memory_used[cpu->node] += tally.word[cpu->id / 64].memory + tally.cpu[cpu->id].memory;
+		if (cpu->node >= 0) {
+			uint64_t *used = &b->memory_used[cpu->node];
+
+			*used = add_bytes(*used, tally.word[cpu->id / 64].memory);
+			*used = add_bytes(*used, tally.cpu[cpu->id].memory);
+		}
 	}
 	return 0;
 }

@@ -18,6 +18,14 @@
 #define CPUS_FMT "llu.%02u"
 #define CPUS_ARG(mcpu) (unsigned long long) ((mcpu) / 1000), (unsigned) ((mcpu) % 1000 / 10)
 
+/* Of bytes that limits name: four limits of 4 EiB, "as much as there is", would come to none at all. */
+static inline uint64_t add_bytes(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+
+	return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
 struct board {
 	const struct place_facts *facts;
 	const struct topology *topo;

@@ -119,7 +119,7 @@ uint64_t memory_free_on(const struct board *b, nodemask nodes)
 		const struct topo_node *node = &b->topo->nodes[i];
 
 		if (nodes & bit(node->id) && node->memory > b->memory_used[node->id])
-			left += node->memory - b->memory_used[node->id];
+			left = add_bytes(left, node->memory - b->memory_used[node->id]);
 	}
 	return left;
 }

@@ -86,6 +86,34 @@ static void test_memory_nearest(void **state)
 	refused(w, EOPNOTSUPP, "tiers cxl");
 }
 
+/* Limits that say "as much as there is" fill a node, however many there are of them. */
+static void test_memory_limits_without_end(void **state)
+{
+	static const char *const ids[] = { "a", "b", "c", "d" };
+	struct world *w = *state;
+
+	w->facts.memory = GIB;
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		add(w, ids[i], MECHANISM_COOKIE, "0-7,16-23", 1);
+		w->occupants[i].memory = UINT64_C(1) << 62;
+		w->occupants[i].mems = 1;
+	}
+	add(w, "e", MECHANISM_COOKIE, "8-15,24-31", 1000);
+	placed(w);
+	has_cpus(&w->plan->cpus, "8-15,24-31");
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+		w->occupants[i].mems = 0; /* by their CPUs */
+	placed(w);
+	has_cpus(&w->plan->cpus, "8-15,24-31");
+	w->occupants[0].mcpu = 2000;
+	w->topo->nodes[1].memory = UINT64_C(1) << 63;
+	w->topo->nodes[2].memory = UINT64_C(1) << 63;
+	w->class.memory.policy = MEMORY_BIND;
+	use_tiers(w, 2, TIER_DRAM, TIER_CXL);
+	placed(w);
+	has_cpus(&w->plan->cpus, "8-15,24-31");
+}
+
 static void test_memory_missing(void **state)
 {
 	struct world *w = *state;
@@ -151,6 +179,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(test_memory_policies),
 		WORLD_TEST(test_memory_nearest),
+		WORLD_TEST(test_memory_limits_without_end),
 		WORLD_TEST(test_memory_missing),
 		WORLD_TEST(test_weighted),
 	};
