@@ -71,5 +71,7 @@ void json_close(struct json_writer *w); /* closes the innermost array or object 
 void json_string(struct json_writer *w, const char *key, const char *value); /* NULL value: the member is left out */
 void json_int(struct json_writer *w, const char *key, int64_t value);
 void json_bool(struct json_writer *w, const char *key, bool value);
-/* malloc'd text of the whole document with a final newline. */
+/* The document cannot be completed: from here on every json_writer_take() fails with this negative errno. */
+void json_writer_fail(struct json_writer *w, int error);
+/* malloc'd text of the whole document with a final newline. The first error of the writer, when there was one. */
 int json_writer_take(struct json_writer *w, char **ret_text, size_t *ret_len) must_check;

@@ -182,6 +182,12 @@ void json_bool(struct json_writer *w, const char *key, bool value)
 	put_text(w, value ? "true" : "false");
 }
 
+void json_writer_fail(struct json_writer *w, int error)
+{
+	if (w->error == 0)
+		w->error = error;
+}
+
 int json_writer_take(struct json_writer *w, char **ret_text, size_t *ret_len)
 {
 	if (w->error == 0 && (w->depth || !w->len))

@@ -43,11 +43,20 @@ static const struct field {
 
 /* ---- writing ---- */
 
-/* A text for which memory ran out is left out: the document is still one, and reading it says what is missing. */
+/* Takes the text; NULL: memory ran out for it. */
 static void write_text(struct json_writer *w, const char *key, char *text)
 {
+	if (!text)
+		json_writer_fail(w, -ENOMEM);
 	json_string(w, key, text);
 	free(text);
+}
+
+static void write_name(struct json_writer *w, const char *key, const char *name)
+{
+	if (!name)
+		json_writer_fail(w, -EINVAL);
+	json_string(w, key, name);
 }
 
 static void write_field(struct json_writer *w, const struct field *f, const struct plan *p)
@@ -119,9 +128,9 @@ static void write_lists(struct json_writer *w, const struct plan *p)
 
 void plan_write(struct json_writer *w, const struct plan *p)
 {
-	json_string(w, "mechanism", mechanism_name(p->mechanism));
-	json_string(w, "memory_policy", memory_policy_name(p->memory_policy));
-	json_string(w, "exec", exec_cover_name(p->exec));
+	write_name(w, "mechanism", mechanism_name(p->mechanism));
+	write_name(w, "memory_policy", memory_policy_name(p->memory_policy));
+	write_name(w, "exec", exec_cover_name(p->exec));
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
 		write_field(w, &fields[i], p);
 	write_weights(w, "weights", p->weights);

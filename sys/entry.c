@@ -35,7 +35,7 @@ static const struct field entry_fields[] = {
     {"group", TEXT, offsetof(struct entry, group)},
     {"class", TEXT, offsetof(struct entry, class)},
     {"bundle", TEXT_OR_NONE, offsetof(struct entry, bundle)},
-    {"cgroup", TEXT_OR_NONE, offsetof(struct entry, cgroup)},
+    {"cgroup", TEXT, offsetof(struct entry, cgroup)},
     {"pid", PID, offsetof(struct entry, pid)},
     {"start_time", TICKS, offsetof(struct entry, start_time)},
     {"actor", PID, offsetof(struct entry, actor)},
@@ -69,12 +69,22 @@ static void fields_free(void *record, const struct field *fields, size_t n)
 			freep((char *) record + fields[i].offset);
 }
 
+/* Without it the record could not be read back. */
+static void write_needed(struct json_writer *w, const char *name, const char *text)
+{
+	if (!text)
+		json_writer_fail(w, -EINVAL);
+	json_string(w, name, text);
+}
+
 static void field_write(struct json_writer *w, const void *record, const struct field *f)
 {
 	const void *at = (const char *) record + f->offset;
 
 	switch (f->kind) {
 	case TEXT:
+		write_needed(w, f->name, *(char *const *) at);
+		break;
 	case TEXT_OR_NONE:
 		json_string(w, f->name, *(char *const *) at);
 		break;
@@ -88,7 +98,7 @@ static void field_write(struct json_writer *w, const void *record, const struct 
 		json_bool(w, f->name, *(const bool *) at);
 		break;
 	case STATE:
-		json_string(w, f->name, entry_state_name(*(const enum entry_state *) at));
+		write_needed(w, f->name, entry_state_name(*(const enum entry_state *) at));
 		break;
 	}
 }

@@ -70,6 +70,7 @@ struct entry *new_entry(const char *id, const char *group, const char *cpus)
 	e->tenant = strdup("tenant");
 	e->group = strdup(group);
 	e->class = strdup("web");
+	e->cgroup = strdup("");
 	e->state = ENTRY_DONE;
 	e->pid = getpid();
 	e->plan = calloc(1, sizeof(*e->plan));

@@ -39,7 +39,34 @@ static pid_t dead_pid(void)
 	return pid;
 }
 
+/* The linker puts this in its place. */
+char *__real_mask_format(const struct mask *m);
+char *__wrap_mask_format(const struct mask *m);
+static bool no_memory_for_masks;
+
+char *__wrap_mask_format(const struct mask *m)
+{
+	return no_memory_for_masks ? NULL : __real_mask_format(m);
+}
+
 /* ---- contents ---- */
+
+/* What cannot be written whole must not take the place of what was. */
+static void test_put_without_memory(void **state)
+{
+	cleanup_ledger struct ledger *l = open_locked(*state);
+	cleanup_entry struct entry *e = new_entry("c1", "bank", "0-3"), *got = NULL;
+
+	assert_int_equal(ledger_put(l, e, NULL), 0);
+	mask_set(&e->plan->cpus, 8);
+	no_memory_for_masks = true;
+	assert_int_equal(ledger_put(l, e, NULL), -ENOMEM);
+	no_memory_for_masks = false;
+	assert_int_equal(ledger_get(l, "c1", &got, NULL), 0);
+	assert_false(mask_test(&got->plan->cpus, 8));
+	free(TAKE_PTR(e->cgroup));
+	assert_int_equal(ledger_put(l, e, NULL), -EINVAL);
+}
 
 static void test_put_get(void **state)
 {
@@ -581,6 +608,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    with_ledger(test_put_get),       with_ledger(test_replace_and_drop),
+	    with_ledger(test_put_without_memory),
 	    with_ledger(test_needs_lock),    with_ledger(test_occupant_fields),
 	    with_ledger(test_hostile_ids),   with_ledger(test_hostile_groups),
 	    with_ledger(test_thousand),      with_ledger(test_index_stays_small),

@@ -83,6 +83,47 @@ static char *written(const struct plan *p)
 	return text;
 }
 
+/* The linker puts this in its place. */
+char *__real_nodemask_format(nodemask nodes);
+char *__wrap_nodemask_format(nodemask nodes);
+static bool no_memory_for_nodes;
+
+char *__wrap_nodemask_format(nodemask nodes)
+{
+	return no_memory_for_nodes ? NULL : __real_nodemask_format(nodes);
+}
+
+static void test_written_without_memory(void **state)
+{
+	cleanup_json_writer struct json_writer *w = json_writer_new(false);
+	struct plan plan = { .mcpu = 1 };
+	char *text = NULL;
+	size_t len;
+
+	(void) state;
+	json_open_object(w, NULL);
+	no_memory_for_nodes = true;
+	plan_write(w, &plan);
+	no_memory_for_nodes = false;
+	json_close(w);
+	assert_int_equal(json_writer_take(w, &text, &len), -ENOMEM);
+	assert_null(text);
+}
+
+static void test_written_with_unknown_name(void **state)
+{
+	cleanup_json_writer struct json_writer *w = json_writer_new(false);
+	struct plan plan = { .mcpu = 1, .mechanism = (enum mechanism) 99 };
+	char *text = NULL;
+	size_t len;
+
+	(void) state;
+	json_open_object(w, NULL);
+	plan_write(w, &plan);
+	json_close(w);
+	assert_int_equal(json_writer_take(w, &text, &len), -EINVAL);
+}
+
 static void test_round_trip(void **state)
 {
 	cleanup_free char *text = document("", ""), *back = NULL, *want = NULL;
@@ -258,6 +299,8 @@ static void test_lacks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_written_without_memory),
+		cmocka_unit_test(test_written_with_unknown_name),
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_damaged),
 		cmocka_unit_test(test_names),
