@@ -133,7 +133,8 @@ $(O)/cotenant: $(call obj_of,$(CLI_SRC)) $(LIBSYS) $(LIBPOLICY)
 	$(call say,LD,$@)
 	$(call link,) $(LIBS_full)
 
-# Where a test makes a function fail that only fails without memory.
+# Where a test makes a function fail that only fails without memory or time.
+WRAP_test_inject_refused = -Wl,--wrap=sys_left_ms
 WRAP_test_ledger = -Wl,--wrap=mask_format
 WRAP_test_plan = -Wl,--wrap=nodemask_format
 

@@ -214,14 +214,16 @@ static int hold_new(struct held *h, bool *ret_found, struct error *err)
 
 int hold_all(struct held *h, struct error *err)
 {
-	for (int clean = 0; clean < CLEAN_PASSES;) {
+	for (int pass = 0, clean = 0; clean < CLEAN_PASSES; pass++) {
 		bool found = false;
 		int r = hold_new(h, &found, err);
 
 		if (r < 0)
 			return r;
 		if (sys_left_ms(h->s) == 0)
-			return error_set(err, ETIMEDOUT, "process %d starts threads faster than they can be stopped",
+			return error_set(err, ETIMEDOUT,
+					 pass && found ? "process %d starts threads faster than they can be stopped"
+						       : "time ran out while the threads of process %d were stopped",
 					 h->pid);
 		clean = found ? 0 : clean + 1;
 	}

@@ -161,10 +161,47 @@ static void test_gone_and_foreign(void **state)
 	sys_done(&s);
 }
 
+/* The linker puts this in its place. */
+int __real_sys_left_ms(const struct sys *s);
+int __wrap_sys_left_ms(const struct sys *s);
+static bool time_is_up;
+
+int __wrap_sys_left_ms(const struct sys *s)
+{
+	return time_is_up ? 0 : __real_sys_left_ms(s);
+}
+
+static void asleep(struct tracee *t)
+{
+	while (!t->shared->go)
+		short_pause();
+}
+
+/* A process that does nothing must not be said to start threads. */
+static void test_time_runs_out(void **state)
+{
+	cleanup_error struct error err = { 0 };
+	struct sys s = real_sys(0);
+	struct held *h = NULL;
+	struct tracee t;
+
+	(void) state;
+	s.deadline_ns = 0;
+	tracee_start(&t, asleep);
+	time_is_up = true;
+	assert_int_equal(held_open(&s, t.pid, &h, &err), -ETIMEDOUT);
+	time_is_up = false;
+	assert_null(h);
+	assert_non_null(strstr(error_text(&err), "time ran out while the threads of process"));
+	tracee_end(&t);
+	sys_done(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_deadline),
+		cmocka_unit_test(test_time_runs_out),
 		cmocka_unit_test(test_compat_process),
 		cmocka_unit_test(test_late_call_is_taken_back),
 		cmocka_unit_test(test_lost_call_is_told),
