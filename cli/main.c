@@ -57,7 +57,9 @@ static int finish(int code)
 
 static int complain(const char *verb, const char *argument, const char *why)
 {
-	fprintf(stderr, "cotenant%s%s: %s: %s\n", verb ? " " : "", verb ? verb : "", argument, why);
+	cleanup_free char *shown = printable(argument, strlen(argument), strlen(argument));
+
+	fprintf(stderr, "cotenant%s%s: %s: %s\n", verb ? " " : "", verb ? verb : "", shown ? shown : "", why);
 	return CLI_USAGE;
 }
 
@@ -76,6 +78,9 @@ static int parse_options(int argc, char **argv, struct cli_options *o)
 	};
 
 	for (int c; (c = getopt_long(argc, argv, "h", table, NULL)) != -1;) {
+		if (optarg && !*optarg)
+			return complain(NULL, c == OPT_POLICY ? "--policy" : c == OPT_ROOT ? "--root" : "--state-dir",
+					"must not be empty");
 		switch (c) {
 		case OPT_POLICY:
 			o->policy_path = optarg;
@@ -119,13 +124,15 @@ static int run_verb(const struct cli_options *o, int argc, char **argv)
 			continue;
 		if (argc - 1 > verbs[i].most)
 			return complain(name, argv[1 + verbs[i].most], "one argument too many");
+		if (argc > 1 && !*argv[1])
+			return complain(name, "''", "must not be empty");
 		if (o->help_policy && verbs[i].run != verb_check)
 			return complain(name, "--help-policy", "is for check");
 		if (o->json)
 			return complain(name, "--json", "is not there yet, the table is all there is");
 		return verbs[i].run(o, argc - 1, argv + 1);
 	}
-	fprintf(stderr, "cotenant: \"%s\" is no verb\n", name);
+	complain(NULL, name, "is no verb");
 	usage(stderr);
 	return CLI_USAGE;
 }

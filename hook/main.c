@@ -17,7 +17,7 @@
 
 #define NS_PER_MS INT64_C(1000000)
 #define DEADLINE_MS 2000
-#define DEADLINE_MAX_MS 60000
+#define DEADLINE_MAX_S 60
 /* After the deadline, waits are interrupted this often; and after this many times the hook gives up without ceremony. */
 #define ALARM_EVERY_MS 50
 #define ALARM_LAST 20
@@ -169,10 +169,19 @@ static int parse_timeout(const char *text, int *ret_ms)
 	char *end;
 	double seconds = strtod(text, &end);
 
-	if (end == text || *end || !(seconds >= 0.001 && seconds <= DEADLINE_MAX_MS / 1000.0))
+	if (end == text || *end || !(seconds >= 0.001 && seconds <= DEADLINE_MAX_S))
 		return -EINVAL;
 	*ret_ms = (int) (seconds * 1000);
 	return 0;
+}
+
+/* What is wrong with an argument, which may hold anything. */
+static int complain(const char *argument, const char *why)
+{
+	cleanup_free char *shown = printable(argument, strlen(argument), SAID_MAX);
+
+	fprintf(stderr, "cotenant-hook: %s: %s\n", shown ? shown : "an argument", why);
+	return -EINVAL;
 }
 
 static int parse_options(int argc, char **argv, struct hook_options *o, int *timeout_ms, const char **fault)
@@ -190,11 +199,20 @@ static int parse_options(int argc, char **argv, struct hook_options *o, int *tim
 		{ 0 },
 	};
 
-	for (int c; (c = getopt_long(argc, argv, "h", table, NULL)) != -1;) {
+	opterr = 0; /* it would print what it does not know as it is */
+	for (int c; (c = getopt_long(argc, argv, ":h", table, NULL)) != -1;) {
 		if (c == 'h') {
 			usage();
 			exit(0);
 		}
+		if (c == '?' || c == ':') {
+			const char letter[] = { '-', (char) optopt, '\0' };
+
+			return complain(optopt > 0 && optopt <= UCHAR_MAX ? letter : argv[optind - 1],
+					c == ':' ? "needs a value" : "there is no such option");
+		}
+		if (!*optarg)
+			return complain(argv[optind - 1][0] ? argv[optind - 1] : argv[optind - 2], "must not be empty");
 		if (c == OPT_POLICY)
 			o->policy_path = optarg;
 		else if (c == OPT_STATE_DIR)
@@ -203,18 +221,13 @@ static int parse_options(int argc, char **argv, struct hook_options *o, int *tim
 			o->root = optarg;
 		else if (c == OPT_FAULT)
 			*fault = optarg;
-		else if (c != OPT_TIMEOUT)
-			return -EINVAL;
-		else if (parse_timeout(optarg, timeout_ms) < 0) {
-			fprintf(stderr, "cotenant-hook: --timeout %s: a number of seconds from 0.001 to %d is needed\n",
-				optarg, DEADLINE_MAX_MS / 1000);
-			return -EINVAL;
-		}
+		else if (parse_timeout(optarg, timeout_ms) < 0)
+			return complain(optarg, "--timeout takes a number of seconds from 0.001 to 60");
 	}
 	if (optind == argc)
 		fputs("cotenant-hook: no stage was given\n", stderr);
 	else if (optind + 1 < argc)
-		fprintf(stderr, "cotenant-hook: %s: one stage is needed, not more\n", argv[optind + 1]);
+		complain(argv[optind + 1], "one stage is needed, not more");
 	else
 		o->stage = argv[optind];
 	return o->stage ? 0 : -EINVAL;
@@ -248,8 +261,7 @@ int main(int argc, char **argv)
 	while (stage < ARRAY_LEN(stages) && !str_eq(stages[stage].name, options.stage))
 		stage++;
 	if (stage == ARRAY_LEN(stages)) {
-		fprintf(stderr, "cotenant-hook: stage \"%s\" is none of prestart, createRuntime, poststart, poststop\n",
-			options.stage);
+		complain(options.stage, "is none of the stages prestart, createRuntime, poststart, poststop");
 		return 2;
 	}
 	r = sys_open(options.root, &sys, &err);

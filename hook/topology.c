@@ -37,7 +37,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 	int c;
 
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
-		switch (c) {
+		switch (optarg && !*optarg ? '?' : c) {
 		case 'r':
 			o->root = optarg;
 			break;

@@ -20,13 +20,27 @@ try=$'\nTry cotenant-hook --help, or cotenant-hook(8).'
 usage_error "no stage" "cotenant-hook: no stage was given$try"
 usage_error "two stages" "cotenant-hook: poststop: one stage is needed, not more$try" createRuntime poststop
 usage_error "unknown stage" \
-	'cotenant-hook: stage "createruntime" is none of prestart, createRuntime, poststart, poststop' createruntime
-usage_error "unknown option" "$bin/cotenant-hook: unrecognized option '--polici'$try" createRuntime --polici x
-usage_error "option without its value" "$bin/cotenant-hook: option '--policy' requires an argument$try" createRuntime --policy
-for seconds in 0 -1 nan inf 61 1x ""; do
-	usage_error "--timeout '$seconds'" \
-		"cotenant-hook: --timeout $seconds: a number of seconds from 0.001 to 60 is needed$try" createRuntime --timeout "$seconds"
+	'cotenant-hook: createruntime: is none of the stages prestart, createRuntime, poststart, poststop' createruntime
+usage_error "unknown option" "cotenant-hook: --polici: there is no such option$try" createRuntime --polici x
+usage_error "unknown letter" "cotenant-hook: -x: there is no such option$try" createRuntime -xh
+usage_error "option without its value" "cotenant-hook: --policy: needs a value$try" createRuntime --policy
+for option in --policy --state-dir --root --timeout; do
+	usage_error "$option ''" "cotenant-hook: $option: must not be empty$try" $option "" createRuntime
+	usage_error "$option=" "cotenant-hook: $option=: must not be empty$try" createRuntime $option=
 done
+for seconds in 0 -1 nan inf 61 1x; do
+	usage_error "--timeout '$seconds'" \
+		"cotenant-hook: $seconds: --timeout takes a number of seconds from 0.001 to 60$try" createRuntime --timeout "$seconds"
+done
+red=$'x\e[31m'
+usage_error "terminal codes for a stage" \
+	'cotenant-hook: x\x1b[31m: is none of the stages prestart, createRuntime, poststart, poststop' "$red"
+usage_error "terminal codes for a second stage" 'cotenant-hook: x\x1b[31m: one stage is needed, not more'"$try" poststop "$red"
+usage_error "terminal codes for an option" 'cotenant-hook: --x\x1b[31m: there is no such option'"$try" "--$red"
+usage_error "terminal codes for a number" \
+	'cotenant-hook: x\x1b[31m: --timeout takes a number of seconds from 0.001 to 60'"$try" poststop --timeout "$red"
+is "$(cd "$work" && "$bin/cotenant-topology" --state-dir "" 2>&1 | head -n 1; ls -d "$work/containers" "$work/topology" 2>/dev/null)" \
+	"usage: cotenant-topology [--root DIR] [--state-dir DIR] [--refresh | --print]" "cotenant-topology: --state-dir ''"
 is "$("$bin/cotenant-hook" --help 2>&1 </dev/null | head -n 1)" \
 	"usage: cotenant-hook STAGE [--policy FILE] [--state-dir DIR] [--root DIR] [--timeout SECONDS]" "--help"
 

@@ -55,7 +55,12 @@ is "$(tail -n 1 "$work/help")" 0 "check --help-policy: status"
 hint="Try cotenant --help, or cotenant(1)."$'\n'2
 is "$(tool check a b)" "cotenant check: b: one argument too many"$'\n'2 "check: two files"
 is "$(tool support x)" "cotenant support: x: one argument too many"$'\n'2 "support: an argument"
-is "$(tool frob | sed -n '1p;$p')" 'cotenant: "frob" is no verb'$'\n'2 "unknown verb"
+is "$(tool frob | sed -n '1p;$p')" 'cotenant: frob: is no verb'$'\n'2 "unknown verb"
+is "$(tool $'x\e[31m' | head -n 1)" 'cotenant: x\x1b[31m: is no verb' "terminal codes for a verb"
+for option in --policy --root --state-dir; do
+	is "$(cd "$work" && tool $option "" status)" "cotenant: $option: must not be empty"$'\n'2 "$option ''"
+done
+is "$(tool check "")" "cotenant check: '': must not be empty"$'\n'2 "check ''"
 is "$(tool --frob)" "$bin/cotenant: unrecognized option '--frob'"$'\n'"$hint" "unknown option"
 for verb in check status support; do
 	is "$(tool "$verb" --frob)" "$bin/cotenant: unrecognized option '--frob'"$'\n'"$hint" "$verb: unknown option"
