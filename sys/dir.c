@@ -97,3 +97,24 @@ int dir_ids(const struct sys *s, const char *path, const char *prefix, int **ret
 	*ret_n = ids.n;
 	return 0;
 }
+
+DIR *dir_open(int dir_fd, const char *name)
+{
+	int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!dir && fd >= 0) {
+		int code = errno;
+
+		close(fd);
+		errno = code;
+	}
+	return dir;
+}
+
+void dir_closep(DIR **dir)
+{
+	if (*dir)
+		closedir(*dir);
+	*dir = NULL;
+}

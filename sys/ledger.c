@@ -1,9 +1,10 @@
+#include "dir.h"
 #include "ledger_private.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -292,41 +293,58 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *) a, *(char *const *) b);
 }
 
-static void closedirp(DIR **dir)
+/* ".PID.tmp", as file_replace() names what it is about to rename, of a process that is gone. */
+static bool is_left_behind(const struct ledger *l, const char *name)
 {
-	if (*dir)
-		closedir(*dir);
+	uint64_t pid, start_time;
+	const char *end = name[0] == '.' ? number_parse(name + 1, 10, INT_MAX, &pid) : NULL;
+
+	return end && str_eq(end, ".tmp") && proc_start_time(l->sys, (pid_t) pid, &start_time) == -ESRCH;
 }
 
-static int read_names(struct ledger *l, bool tidy, struct names *names)
+/* Here others write than who holds the ledger's lock: hooks under a group's, cotenant-topology under none. */
+static void tidy(const struct ledger *l, int dir_fd)
 {
-	cleanup_fd int fd = openat(l->containers_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	cleanup_with(closedirp) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	cleanup_dir DIR *dir = dir_open(dir_fd, ".");
+	const struct dirent *d;
+
+	while (dir && (d = readdir(dir)))
+		if (is_left_behind(l, d->d_name) && unlinkat(dir_fd, d->d_name, 0) < 0)
+			return; /* it is in nobody's way */
+}
+
+static int read_names(struct ledger *l, bool tidy_up, struct names *names)
+{
+	cleanup_dir DIR *dir = dir_open(l->containers_fd, ".");
 	const struct dirent *d;
 
 	if (!dir)
 		return -errno;
-	TAKE_FD(fd);
 	while ((errno = 0, d = readdir(dir))) {
 		int r = name_is_record(d->d_name) ? add_name(names, d->d_name) : 0;
 
 		if (r < 0)
 			return r;
 		/* Whoever writes here holds the lock, so a temporary file is nobody's any more. */
-		if (tidy && d->d_name[0] == '.' && d->d_type == DT_REG && unlinkat(l->containers_fd, d->d_name, 0) < 0)
+		if (tidy_up && d->d_name[0] == '.' && d->d_type == DT_REG &&
+		    unlinkat(l->containers_fd, d->d_name, 0) < 0)
 			return -errno;
 	}
 	return -errno;
 }
 
-int ledger_files(struct ledger *l, bool tidy, char ***ret_files, size_t *ret_n, struct error *err)
+int ledger_files(struct ledger *l, bool tidy_up, char ***ret_files, size_t *ret_n, struct error *err)
 {
 	struct names names = {0};
-	int r = read_names(l, tidy, &names);
+	int r = read_names(l, tidy_up, &names);
 
 	if (r < 0) {
 		ledger_ids_free(names.items, names.n);
 		return error_set(err, -r, "%s/containers: %s", l->path, strerror(-r));
+	}
+	if (tidy_up) {
+		tidy(l, l->dir_fd);
+		tidy(l, l->groups_fd);
 	}
 	if (names.n)
 		qsort(names.items, names.n, sizeof(*names.items), by_name);
@@ -354,7 +372,7 @@ int ledger_ids(struct ledger *l, char ***ret_ids, size_t *ret_n, struct error *e
 {
 	char **ids = NULL;
 	size_t n = 0, kept = 0;
-	int r = ledger_files(l, /* tidy= */ false, &ids, &n, err);
+	int r = ledger_files(l, /* tidy_up= */ false, &ids, &n, err);
 
 	if (r < 0)
 		return r;

@@ -133,7 +133,7 @@ static int rebuild_text(struct ledger *l, char **ret_text, size_t *ret_len, stru
 	char **files = NULL;
 	size_t n = 0;
 	FILE *out;
-	int r = ledger_files(l, /* tidy= */ true, &files, &n, err);
+	int r = ledger_files(l, /* tidy_up= */ true, &files, &n, err);
 
 	if (r < 0)
 		return r;

@@ -112,5 +112,8 @@ int weights_parse(const char *name, const char *text, size_t len, struct saved_w
  * under the lock it is moved aside.
  */
 int ledger_read_entry(struct ledger *l, const char *file, struct entry **ret_entry, struct error *err) must_check;
-/* Names of the files in containers/, sorted. `tidy` (needs the lock): removes what writers that died left behind. */
-int ledger_files(struct ledger *l, bool tidy, char ***ret_files, size_t *ret_n, struct error *err) must_check;
+/*
+ * Names of the files in containers/, sorted. tidy_up (needs the lock): removes what writers that died left behind, in all
+ * of the state directory.
+ */
+int ledger_files(struct ledger *l, bool tidy_up, char ***ret_files, size_t *ret_n, struct error *err) must_check;

@@ -10,9 +10,7 @@
 #include "dir.h"
 #include "discover.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 
@@ -171,20 +169,11 @@ static const struct {
 	{ "/dax_region", TIER_CXL }, /* drivers/cxl/core/region.c */
 };
 
-static void close_dir(DIR **dir)
-{
-	if (*dir)
-		closedir(*dir);
-}
-
 static void hint_dax(const struct sys *s, int8_t hints[NODE_MAX])
 {
-	cleanup_fd int fd = openat(s->root_fd, &DAX[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	cleanup_with(close_dir) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	cleanup_dir DIR *dir = dir_open(s->root_fd, &DAX[1]);
 	struct dirent *entry;
 
-	if (dir)
-		fd = -1; /* it is the stream's now */
 	while (dir && (entry = readdir(dir))) {
 		cleanup_free char *text = NULL, *link = calloc(1, PATH_MAX);
 		long node;

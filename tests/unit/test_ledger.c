@@ -475,6 +475,32 @@ static void test_many_damaged_entries(void **state)
 	assert_int_equal(count_files(f, "containers", ".tmp"), 0);
 }
 
+/* A writer that lives, whose rename is still to come, keeps its file. */
+static void test_left_behind(void **state)
+{
+	static const char *const dirs[] = { "", "groups/", "containers/" };
+	struct fixture *f = *state;
+	cleanup_ledger struct ledger *l = open_locked(f);
+	cleanup_free char *index = path_in(f, "index"), *dead = NULL, *alive = NULL;
+	pid_t gone = dead_pid();
+
+	put(l, "c1", "g", "0");
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		freep(&dead);
+		freep(&alive);
+		assert_true(asprintf(&dead, "%s.%d.tmp", dirs[i], gone) > 0);
+		assert_true(asprintf(&alive, "%s.%d.tmp", dirs[i], getppid()) > 0);
+		write_file(f, dead, "left behind", 0);
+		write_file(f, alive, "being written", 0);
+	}
+	write_file(f, ".tmp", "not ours", 0);
+	assert_int_equal(unlink(index), 0);
+	assert_int_equal(check_consistent(l), 1);
+	assert_int_equal(count_files(f, "containers", ".tmp"), 0);
+	assert_int_equal(count_files(f, "groups", ".tmp"), 1);
+	assert_int_equal(count_files(f, ".", ".tmp"), 2);
+}
+
 /* ---- the directory ---- */
 
 static void expect_refused(struct fixture *f, const char *path, int code, const char *text)
@@ -613,7 +639,8 @@ int main(void)
 	    with_ledger(test_hostile_ids),   with_ledger(test_hostile_groups),
 	    with_ledger(test_thousand),      with_ledger(test_index_stays_small),
 	    with_ledger(test_stale),         with_ledger(test_damaged_index),
-	    with_ledger(test_last_put), with_ledger(test_damaged_entry), with_ledger(test_many_damaged_entries),
+	    with_ledger(test_last_put),      with_ledger(test_damaged_entry),
+	    with_ledger(test_many_damaged_entries), with_ledger(test_left_behind),
 	    with_ledger(test_directory), with_ledger(test_existing),     with_ledger(test_anchors),
 	    with_ledger(test_weights),
 	};
