@@ -135,7 +135,7 @@ $(O)/cotenant: $(call obj_of,$(CLI_SRC)) $(LIBSYS) $(LIBPOLICY)
 
 # Where a test makes a function fail that only fails without memory or time.
 WRAP_test_inject_refused = -Wl,--wrap=sys_left_ms
-WRAP_test_ledger = -Wl,--wrap=mask_format
+WRAP_test_ledger_crash = -Wl,--wrap=mask_format
 WRAP_test_plan = -Wl,--wrap=nodemask_format
 
 $(O)/tests/unit/test_%: $(O)/tests/unit/test_%.o $(UNIT_SHARED) $(LIBSYS) $(LIBPOLICY)

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -155,4 +156,23 @@ size_t count_files(const struct fixture *f, const char *sub, const char *with)
 		n += strstr(d->d_name, with) != NULL;
 	closedir(dir);
 	return n;
+}
+
+void write_file(const struct fixture *f, const char *name, const char *text, int flags)
+{
+	cleanup_free char *path = path_in(f, name);
+	cleanup_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+}
+
+pid_t dead_pid(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	return pid;
 }

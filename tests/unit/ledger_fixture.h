@@ -34,3 +34,7 @@ size_t check_consistent(struct ledger *l);
 char *path_in(const struct fixture *f, const char *name);
 /* Files in a directory of it whose names hold `with`. */
 size_t count_files(const struct fixture *f, const char *sub, const char *with);
+/* Into the state directory; flags of open(2) beside O_CREAT. */
+void write_file(const struct fixture *f, const char *name, const char *text, int flags);
+/* A pid that was somebody's and is nobody's. */
+pid_t dead_pid(void);

@@ -19,54 +19,7 @@ static bool is_stale(const struct view *v, const char *id)
 	return false;
 }
 
-static void write_file(const struct fixture *f, const char *name, const char *text, int flags)
-{
-	cleanup_free char *path = path_in(f, name);
-	cleanup_fd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
-
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-}
-
-/* A pid that was somebody's and is nobody's. */
-static pid_t dead_pid(void)
-{
-	pid_t pid = fork();
-
-	if (pid == 0)
-		_exit(0);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	return pid;
-}
-
-/* The linker puts this in its place. */
-char *__real_mask_format(const struct mask *m);
-char *__wrap_mask_format(const struct mask *m);
-static bool no_memory_for_masks;
-
-char *__wrap_mask_format(const struct mask *m)
-{
-	return no_memory_for_masks ? NULL : __real_mask_format(m);
-}
-
 /* ---- contents ---- */
-
-/* What cannot be written whole must not take the place of what was. */
-static void test_put_without_memory(void **state)
-{
-	cleanup_ledger struct ledger *l = open_locked(*state);
-	cleanup_entry struct entry *e = new_entry("c1", "bank", "0-3"), *got = NULL;
-
-	assert_int_equal(ledger_put(l, e, NULL), 0);
-	mask_set(&e->plan->cpus, 8);
-	no_memory_for_masks = true;
-	assert_int_equal(ledger_put(l, e, NULL), -ENOMEM);
-	no_memory_for_masks = false;
-	assert_int_equal(ledger_get(l, "c1", &got, NULL), 0);
-	assert_false(mask_test(&got->plan->cpus, 8));
-	free(TAKE_PTR(e->cgroup));
-	assert_int_equal(ledger_put(l, e, NULL), -EINVAL);
-}
 
 static void test_put_get(void **state)
 {
@@ -475,32 +428,6 @@ static void test_many_damaged_entries(void **state)
 	assert_int_equal(count_files(f, "containers", ".tmp"), 0);
 }
 
-/* A writer that lives, whose rename is still to come, keeps its file. */
-static void test_left_behind(void **state)
-{
-	static const char *const dirs[] = { "", "groups/", "containers/" };
-	struct fixture *f = *state;
-	cleanup_ledger struct ledger *l = open_locked(f);
-	cleanup_free char *index = path_in(f, "index"), *dead = NULL, *alive = NULL;
-	pid_t gone = dead_pid();
-
-	put(l, "c1", "g", "0");
-	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
-		freep(&dead);
-		freep(&alive);
-		assert_true(asprintf(&dead, "%s.%d.tmp", dirs[i], gone) > 0);
-		assert_true(asprintf(&alive, "%s.%d.tmp", dirs[i], getppid()) > 0);
-		write_file(f, dead, "left behind", 0);
-		write_file(f, alive, "being written", 0);
-	}
-	write_file(f, ".tmp", "not ours", 0);
-	assert_int_equal(unlink(index), 0);
-	assert_int_equal(check_consistent(l), 1);
-	assert_int_equal(count_files(f, "containers", ".tmp"), 0);
-	assert_int_equal(count_files(f, "groups", ".tmp"), 1);
-	assert_int_equal(count_files(f, ".", ".tmp"), 2);
-}
-
 /* ---- the directory ---- */
 
 static void expect_refused(struct fixture *f, const char *path, int code, const char *text)
@@ -634,13 +561,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    with_ledger(test_put_get),       with_ledger(test_replace_and_drop),
-	    with_ledger(test_put_without_memory),
 	    with_ledger(test_needs_lock),    with_ledger(test_occupant_fields),
 	    with_ledger(test_hostile_ids),   with_ledger(test_hostile_groups),
 	    with_ledger(test_thousand),      with_ledger(test_index_stays_small),
 	    with_ledger(test_stale),         with_ledger(test_damaged_index),
 	    with_ledger(test_last_put),      with_ledger(test_damaged_entry),
-	    with_ledger(test_many_damaged_entries), with_ledger(test_left_behind),
+	    with_ledger(test_many_damaged_entries),
 	    with_ledger(test_directory), with_ledger(test_existing),     with_ledger(test_anchors),
 	    with_ledger(test_weights),
 	};

@@ -238,6 +238,61 @@ static void test_lock_deadline(void **state)
 	assert_int_equal(ledger_lock_name(l, LOCK_GROUP, "bank\x1b[2J", NULL), 0);
 }
 
+/* ---- what is half done ---- */
+
+/* The linker puts this in its place. */
+char *__real_mask_format(const struct mask *m);
+char *__wrap_mask_format(const struct mask *m);
+static bool no_memory_for_masks;
+
+char *__wrap_mask_format(const struct mask *m)
+{
+	return no_memory_for_masks ? NULL : __real_mask_format(m);
+}
+
+/* What cannot be written whole must not take the place of what was. */
+static void test_put_without_memory(void **state)
+{
+	cleanup_ledger struct ledger *l = open_locked(*state);
+	cleanup_entry struct entry *e = new_entry("c1", "bank", "0-3"), *got = NULL;
+
+	assert_int_equal(ledger_put(l, e, NULL), 0);
+	mask_set(&e->plan->cpus, 8);
+	no_memory_for_masks = true;
+	assert_int_equal(ledger_put(l, e, NULL), -ENOMEM);
+	no_memory_for_masks = false;
+	assert_int_equal(ledger_get(l, "c1", &got, NULL), 0);
+	assert_false(mask_test(&got->plan->cpus, 8));
+	free(TAKE_PTR(e->cgroup));
+	assert_int_equal(ledger_put(l, e, NULL), -EINVAL);
+}
+
+/* A writer that lives, whose rename is still to come, keeps its file. */
+static void test_left_behind(void **state)
+{
+	static const char *const dirs[] = { "", "groups/", "containers/" };
+	struct fixture *f = *state;
+	cleanup_ledger struct ledger *l = open_locked(f);
+	cleanup_free char *index = path_in(f, "index"), *dead = NULL, *alive = NULL;
+	pid_t gone = dead_pid();
+
+	put(l, "c1", "g", "0");
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		freep(&dead);
+		freep(&alive);
+		assert_true(asprintf(&dead, "%s.%d.tmp", dirs[i], gone) > 0);
+		assert_true(asprintf(&alive, "%s.%d.tmp", dirs[i], getppid()) > 0);
+		write_file(f, dead, "left behind", 0);
+		write_file(f, alive, "being written", 0);
+	}
+	write_file(f, ".tmp", "not ours", 0);
+	assert_int_equal(unlink(index), 0);
+	assert_int_equal(check_consistent(l), 1);
+	assert_int_equal(count_files(f, "containers", ".tmp"), 0);
+	assert_int_equal(count_files(f, "groups", ".tmp"), 1);
+	assert_int_equal(count_files(f, ".", ".tmp"), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -245,6 +300,8 @@ int main(void)
 	    with_ledger(test_many_writers),
 	    with_ledger(test_lock_excludes),
 	    with_ledger(test_lock_deadline),
+	    with_ledger(test_put_without_memory),
+	    with_ledger(test_left_behind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
