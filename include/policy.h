@@ -34,16 +34,10 @@ enum guard {
 #define GUARD_ALL (GUARD_COOKIE | GUARD_MEMORY | GUARD_AFFINITY)
 
 /* Names as they stand in the policy file, in the ledger and in tables; NULL for a value out of range. */
-const char *isolation_mode_name(enum isolation_mode v);
-const char *isolation_scope_name(enum isolation_scope v);
-const char *on_unsupported_name(enum on_unsupported v);
 const char *exec_cover_name(enum exec_cover v);
 const char *cpu_span_name(enum cpu_span v);
 const char *cpu_placement_name(enum cpu_placement v);
-const char *cpu_level_name(enum cpu_level v);
-const char *cpu_smt_name(enum cpu_smt v);
 const char *memory_policy_name(enum memory_policy v);
-const char *on_error_name(enum on_error v);
 const char *memory_tier_name(enum memory_tier v);
 int memory_policy_from_name(const char *name, enum memory_policy *ret) must_check; /* -EINVAL */
 int memory_tier_from_name(const char *name, enum memory_tier *ret) must_check;

@@ -44,9 +44,8 @@ void topology_free(struct topology *t);
 void topology_freep(struct topology **t);
 #define cleanup_topology cleanup_with(topology_freep)
 
-/* NULL when the machine has no such node or CPU. */
+/* NULL when the machine has no such node. */
 const struct topo_node *topology_node(const struct topology *t, unsigned id);
-const struct topo_cpu *topology_cpu(const struct topology *t, unsigned id);
 /* Words of a mask that hold the machine's CPUs. */
 size_t topology_words(const struct topology *t);
 /* SLIT distance between two nodes by the kernel's numbers; 255 when unknown. */

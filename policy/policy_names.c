@@ -59,16 +59,10 @@ int name_find(const struct name_table *table, const char *name, unsigned *ret_va
 		return name_of(&what##_names, v); \
 	}
 
-NAME_OF(isolation_mode)
-NAME_OF(isolation_scope)
-NAME_OF(on_unsupported)
 NAME_OF(exec_cover)
 NAME_OF(cpu_span)
 NAME_OF(cpu_placement)
-NAME_OF(cpu_level)
-NAME_OF(cpu_smt)
 NAME_OF(memory_policy)
-NAME_OF(on_error)
 NAME_OF(memory_tier)
 
 #define FROM_NAME(what)                                              \

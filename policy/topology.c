@@ -28,18 +28,6 @@ const struct topo_node *topology_node(const struct topology *t, unsigned id)
 	return bsearch(&id, t->nodes, t->n_nodes, sizeof(*t->nodes), compare_node);
 }
 
-static int compare_cpu(const void *key, const void *element)
-{
-	return (int) *(const unsigned *) key - (int) ((const struct topo_cpu *) element)->id;
-}
-
-const struct topo_cpu *topology_cpu(const struct topology *t, unsigned id)
-{
-	if (id >= CPU_MAX || !t->n_cpus)
-		return NULL;
-	return bsearch(&id, t->cpus, t->n_cpus, sizeof(*t->cpus), compare_cpu);
-}
-
 size_t topology_words(const struct topology *t)
 {
 	return t->n_cpus ? t->cpus[t->n_cpus - 1].id / 64u + 1 : 0;

@@ -81,3 +81,11 @@ void machine_offline(struct topology *t, const struct mask *cpus)
 	t->n_cpus = kept;
 	mask_andnot(&t->online, cpus);
 }
+
+const struct topo_cpu *cpu_of(const struct topology *t, unsigned id)
+{
+	for (size_t i = 0; i < t->n_cpus; i++)
+		if (t->cpus[i].id == id)
+			return &t->cpus[i];
+	return NULL;
+}

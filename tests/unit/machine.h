@@ -14,3 +14,5 @@ struct topology *machine_topology(const struct machine *m);
 /* Takes CPUs offline. A core without threads stays as a number that no CPU has. */
 void machine_offline(struct topology *t, const struct mask *cpus);
 struct mask cpus_of(const char *list);
+/* NULL when the machine has no such CPU. */
+const struct topo_cpu *cpu_of(const struct topology *t, unsigned id);

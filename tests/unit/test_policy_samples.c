@@ -15,9 +15,7 @@ static void test_names(void **state)
 
 	(void) state;
 	assert_string_equal(cpu_span_name(SPAN_CORES), "cores");
-	assert_string_equal(cpu_smt_name(SMT_LEAVE_IDLE), "leave-idle");
 	assert_string_equal(memory_policy_name(MEMORY_WEIGHTED), "weighted-interleave");
-	assert_string_equal(on_unsupported_name(UNSUPPORTED_DEGRADE), "degrade");
 	assert_null(memory_tier_name((enum memory_tier) TIER_COUNT));
 	assert_int_equal(memory_policy_from_name("bind", &policy), 0);
 	assert_int_equal(policy, MEMORY_BIND);

@@ -1,3 +1,4 @@
+#include "machine.h"
 #include "sys.h"
 
 #include <errno.h>
@@ -212,8 +213,8 @@ static void hybrid(const char *name, const struct topology *t)
 {
 	/* Six fast cores of two threads, then two clusters of four slow ones. */
 	check(t->n_cpus == 20 && t->n_cores == 14 && t->smt == 2);
-	check(topology_cpu(t, 0)->kind > topology_cpu(t, 19)->kind);
-	check(topology_cpu(t, 19)->kind == 0);
+	check(cpu_of(t, 0)->kind > cpu_of(t, 19)->kind);
+	check(cpu_of(t, 19)->kind == 0);
 }
 
 static void tiers(const char *name, const struct topology *t)
@@ -223,7 +224,7 @@ static void tiers(const char *name, const struct topology *t)
 	check(topology_node(t, 2)->tier == TIER_HBM && topology_node(t, 2)->has_cpus);
 	check(topology_node(t, 4)->tier == TIER_HBM && !topology_node(t, 4)->has_cpus);
 	check(topology_node(t, 8)->tier == TIER_PMEM);
-	check(topology_cpu(t, 2)->node == 1 && topology_cpu(t, 4)->node == 2);
+	check(cpu_of(t, 2)->node == 1 && cpu_of(t, 4)->node == 2);
 	check(topology_node(t, 4)->read_bandwidth == 10000 && topology_node(t, 4)->initiators == 1 << 1);
 }
 
@@ -234,7 +235,7 @@ static void initiators(const char *name, const struct topology *t)
 	check(topology_node(t, 7)->package == topology_node(t, 5)->package);
 	check(topology_node(t, 10)->package == topology_node(t, 8)->package);
 	check(topology_node(t, 5)->read_latency == 26 && topology_node(t, 7)->read_bandwidth == 78644);
-	check(topology_cpu(t, 0)->node == 5 && topology_cpu(t, 4)->node == 6);
+	check(cpu_of(t, 0)->node == 5 && cpu_of(t, 4)->node == 6);
 }
 
 static void llcs(const char *name, const struct topology *t)
@@ -245,7 +246,7 @@ static void llcs(const char *name, const struct topology *t)
 
 static void offline(const char *name, const struct topology *t)
 {
-	check(t->n_cpus == 12 && !topology_cpu(t, 2) && topology_cpu(t, 15));
+	check(t->n_cpus == 12 && !cpu_of(t, 2) && cpu_of(t, 15));
 }
 
 static const struct {
