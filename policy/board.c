@@ -56,7 +56,7 @@ nodemask nodes_of_cpus(const struct topology *t, const struct mask *cpus)
 
 	for (size_t i = 0; i < t->n_cpus; i++)
 		if (t->cpus[i].node >= 0 && mask_test(cpus, t->cpus[i].id))
-			nodes |= UINT64_C(1) << t->cpus[i].node;
+			nodes |= node_bit((unsigned) t->cpus[i].node);
 	return nodes & t->memory_nodes;
 }
 
@@ -119,7 +119,7 @@ static void add_up(struct board *b, const struct tally *tally, const struct occu
 		}
 	}
 	if (o->mems) {
-		unsigned nodes = (unsigned) __builtin_popcountll(o->mems);
+		unsigned nodes = bit_count(o->mems);
 
 		NODEMASK_FOR_EACH(node, o->mems)
 			b->memory_used[node] = add_bytes(b->memory_used[node], o->memory / nodes);
@@ -131,7 +131,7 @@ static unsigned weight_of_set(const struct board *b, const struct mask *cpus)
 	unsigned weight = 0;
 
 	for (size_t i = 0; i < b->words; i++)
-		weight += (unsigned) __builtin_popcountll(cpus->w[i]);
+		weight += bit_count(cpus->w[i]);
 	return weight;
 }
 

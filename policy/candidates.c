@@ -87,7 +87,7 @@ static void add_core(const struct board *b, struct candidate *list, enum cpu_spa
 		c->capacity += !threads ? FIRST_THREAD : idle_siblings ? 0 : OTHER_THREAD;
 		c->load += b->load[cpu->id];
 		if (cpu->node >= 0)
-			local[domain] |= UINT64_C(1) << cpu->node;
+			local[domain] |= node_bit((unsigned) cpu->node);
 		threads++;
 	}
 	c->cpus += threads;

@@ -29,22 +29,13 @@ bool mask_subset(const struct mask *part, const struct mask *whole)
 	return true;
 }
 
-/* __builtin_popcountll() would be a slow call into libgcc, since we build for the oldest x86-64. */
-static unsigned popcount(uint64_t v)
-{
-	v -= v >> 1 & UINT64_C(0x5555555555555555);
-	v = (v & UINT64_C(0x3333333333333333)) + (v >> 2 & UINT64_C(0x3333333333333333));
-	v = (v + (v >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-	return (unsigned) (v * UINT64_C(0x0101010101010101) >> 56);
-}
-
 unsigned mask_weight(const struct mask *m)
 {
 	unsigned n = 0;
 
 	for (size_t i = 0; i < MASK_WORDS; i++)
 		if (m->w[i])
-			n += popcount(m->w[i]);
+			n += bit_count(m->w[i]);
 	return n;
 }
 

@@ -5,11 +5,6 @@
 
 #define MIB (1u << 20)
 
-static nodemask bit(unsigned node)
-{
-	return UINT64_C(1) << node;
-}
-
 /* Nodes with memory that the container may use. No cpuset is ever empty, so an empty set stands for "not known". */
 static nodemask allowed_nodes(const struct place_facts *f)
 {
@@ -20,7 +15,7 @@ static nodemask allowed_nodes(const struct place_facts *f)
 static enum memory_tier tier_of(const struct place_facts *f, const struct topo_node *node)
 {
 	for (unsigned tier = 0; tier < TIER_COUNT; tier++)
-		if (f->policy->node.tiers[tier] & bit(node->id))
+		if (f->policy->node.tiers[tier] & node_bit(node->id))
 			return (enum memory_tier) tier;
 	return node->tier;
 }
@@ -31,7 +26,7 @@ static nodemask tier_nodes(const struct place_facts *f, enum memory_tier tier)
 
 	for (size_t i = 0; i < f->topo->n_nodes; i++)
 		if (tier_of(f, &f->topo->nodes[i]) == tier)
-			nodes |= bit(f->topo->nodes[i].id);
+			nodes |= node_bit(f->topo->nodes[i].id);
 	return nodes & f->topo->memory_nodes;
 }
 
@@ -41,18 +36,18 @@ static nodemask nearest_to(const struct topology *t, unsigned from, nodemask set
 	nodemask attached = 0, nearest = 0;
 	unsigned least = ~0u;
 
-	if (set & bit(from))
-		return bit(from);
+	if (set & node_bit(from))
+		return node_bit(from);
 	NODEMASK_FOR_EACH(node, set) {
 		const struct topo_node *n = topology_node(t, node);
 		unsigned distance = topology_distance(t, from, node);
 
-		if (n && n->initiators & bit(from))
-			attached |= bit(node);
+		if (n && n->initiators & node_bit(from))
+			attached |= node_bit(node);
 		if (distance < least)
 			nearest = 0;
 		if (distance <= least)
-			nearest |= bit(node);
+			nearest |= node_bit(node);
 		least = distance < least ? distance : least;
 	}
 	return attached ? attached : nearest;
@@ -118,7 +113,7 @@ uint64_t memory_free_on(const struct board *b, nodemask nodes)
 	for (size_t i = 0; i < b->topo->n_nodes; i++) {
 		const struct topo_node *node = &b->topo->nodes[i];
 
-		if (nodes & bit(node->id) && node->memory > b->memory_used[node->id])
+		if (nodes & node_bit(node->id) && node->memory > b->memory_used[node->id])
 			left = add_bytes(left, node->memory - b->memory_used[node->id]);
 	}
 	return left;

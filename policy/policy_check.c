@@ -248,7 +248,7 @@ static int check_nodes(const struct policy *p, const struct topology *topo, cons
 	cleanup_free char *missing_list = NULL, *there_list = NULL;
 
 	for (size_t i = 0; i < topo->n_nodes; i++)
-		there |= UINT64_C(1) << topo->nodes[i].id;
+		there |= node_bit(topo->nodes[i].id);
 	missing = wanted & ~there;
 	if (!missing)
 		return 0;
@@ -267,7 +267,7 @@ static nodemask weighted_nodes(const struct weights *w)
 
 	for (unsigned node = 0; w->by_node && node < NODE_MAX; node++)
 		if (w->node[node])
-			nodes |= UINT64_C(1) << node;
+			nodes |= node_bit(node);
 	return nodes;
 }
 

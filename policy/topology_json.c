@@ -311,7 +311,7 @@ static int read_node(const struct reader *in, const struct json *value, struct t
 	node->read_bandwidth = (uint32_t) bandwidth;
 	node->read_latency = (uint32_t) latency;
 	if (node->memory)
-		t->memory_nodes |= UINT64_C(1) << id;
+		t->memory_nodes |= node_bit((unsigned) id);
 	t->n_nodes++;
 	return 0;
 }

@@ -13,7 +13,7 @@ void numa_fill(struct topology *t)
 		if (size >= 0)
 			t->nodes[i].memory = (uint64_t) size;
 		if (t->nodes[i].memory)
-			t->memory_nodes |= UINT64_C(1) << t->nodes[i].id;
+			t->memory_nodes |= node_bit(t->nodes[i].id);
 		for (size_t k = 0; k < t->n_nodes; k++) {
 			int distance = numa_distance(t->nodes[i].id, t->nodes[k].id);
 

@@ -18,18 +18,13 @@
 #define TIERS "/sys/devices/virtual/memory_tiering"
 #define DAX "/sys/bus/dax/devices"
 
-static nodemask bit(unsigned node)
-{
-	return UINT64_C(1) << node;
-}
-
 static nodemask nodes_with_cpus(const struct topology *t)
 {
 	nodemask nodes = 0;
 
 	for (size_t i = 0; i < t->n_nodes; i++)
 		if (t->nodes[i].has_cpus)
-			nodes |= bit(t->nodes[i].id);
+			nodes |= node_bit(t->nodes[i].id);
 	return nodes;
 }
 
@@ -95,7 +90,7 @@ static nodemask list_nodes(const struct sys *s, const char *directory)
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		if (ids[i] < NODE_MAX)
-			nodes |= bit((unsigned) ids[i]);
+			nodes |= node_bit((unsigned) ids[i]);
 	return nodes;
 }
 
@@ -155,7 +150,7 @@ static void hint_tiers(const struct sys *s, const struct topology *t, int8_t hin
 	}
 	/* In the tier of the CPUs' memory is also what the kernel knows nothing about: no hint. */
 	for (unsigned node = 0; node < NODE_MAX; node++)
-		if (tier_of[node] >= 0 && slowest >= 0 && !(cpu_nodes & bit(node)) &&
+		if (tier_of[node] >= 0 && slowest >= 0 && !(cpu_nodes & node_bit(node)) &&
 		    (tier_of[node] < fastest || tier_of[node] > slowest))
 			hints[node] = tier_of[node] < fastest ? TIER_HBM : TIER_CXL;
 }
