@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include <errno.h>
+
 #include "base.h"
 
 struct error {
@@ -30,6 +32,11 @@ int error_prefix(struct error *err, int code, const char *fmt, ...) printf_like(
 #define error_set(err, code, ...) ((error_set) ((err), (code), __VA_ARGS__), -1)
 #define error_prefix(err, code, ...) ((error_prefix) ((err), (code), __VA_ARGS__), (code))
 #endif
+
+static inline int error_no_memory(struct error *err)
+{
+	return error_set(err, ENOMEM, "no memory");
+}
 
 /*
  * Text from a container is hostile: control characters, invalid UTF-8 and what does not show would reach an operator's

@@ -60,9 +60,13 @@ int sys_left_ms(const struct sys *s);
 /* -EFBIG above `limit`. Works on /proc and /sys, whose files have no size. */
 int file_read(const struct sys *s, const char *path, size_t limit, char **ret_text, size_t *ret_len) must_check;
 int file_read_fd(int fd, size_t limit, char **ret_text, size_t *ret_len) must_check;
+/* Below a directory that is open; a symbolic link is -ELOOP. */
+int file_read_at(int dir_fd, const char *name, size_t limit, char **ret_text, size_t *ret_len) must_check;
 int file_readf(const struct sys *s, char **ret_text, const char *fmt, ...) printf_like(3, 4) must_check; /* 1 MiB at most */
 /* One write(2) to an existing kernel file. -EROFS when the root is foreign. */
 int file_write(const struct sys *s, const char *path, const char *text) must_check;
+/* The same below a directory that is open; a symbolic link is -ELOOP. */
+int file_write_at(int dir_fd, const char *name, const char *text) must_check;
 /* Temp file and rename in the directory fd; mode 0600. */
 int file_replace(int dir_fd, const char *name, const char *text, size_t len) must_check;
 

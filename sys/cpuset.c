@@ -41,21 +41,10 @@ static int open_dir(int at, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-static int write_at(int dir_fd, const char *name, const char *text)
-{
-	cleanup_fd int fd = openat(dir_fd, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-	size_t len = strlen(text);
-
-	if (fd < 0)
-		return -errno;
-	errno = 0;
-	return write(fd, text, len) == (ssize_t) len ? 0 : errno ? -errno : -EIO;
-}
-
 /* Hands the controller to the children of one cgroup. */
 static int enable_below(int dir_fd, struct error *err)
 {
-	int r = write_at(dir_fd, "cgroup.subtree_control", "+cpuset");
+	int r = file_write_at(dir_fd, "cgroup.subtree_control", "+cpuset");
 
 	switch (-r) {
 	case 0:
@@ -88,7 +77,7 @@ static int walk(const struct sys *s, const struct cpuset *c, bool enable, int *r
 		int next, r;
 
 		if (!name)
-			return error_set(err, ENOMEM, "no memory");
+			return error_no_memory(err);
 		if (str_eq(name, ".") || str_eq(name, ".."))
 			return error_set(err, EINVAL, "the path must not hold \"%s\"", name);
 		if (enable && (r = enable_below(fd, err)) < 0)
@@ -150,7 +139,7 @@ int cpuset_open_path(const struct sys *s, const struct cgroup_layout *layout, co
 	c.path = strdup(path);
 	c.mount = strdup(layout->cpuset_mount);
 	if (!c.path || !c.mount)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	r = open_checked(s, &c, err);
 	if (r < 0)
 		return in_cgroup(path, r, err);
@@ -222,28 +211,22 @@ int cpuset_open(const struct sys *s, const struct cgroup_layout *layout, pid_t p
 
 /* ---- reading ---- */
 
-static int read_at(int dir_fd, const char *name, char **ret_text)
+/* Without its newline. */
+static int read_value(int dir_fd, const char *name, char **ret_text)
 {
-	cleanup_fd int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	cleanup_free char *text = NULL;
-	int r;
+	int r = file_read_at(dir_fd, name, VALUE_MAX, ret_text, NULL);
 
-	if (fd < 0)
-		return -errno;
-	r = file_read_fd(fd, VALUE_MAX, &text, NULL);
-	if (r < 0)
-		return r;
-	text[strcspn(text, "\n")] = '\0';
-	*ret_text = TAKE_PTR(text);
-	return 0;
+	if (r == 0)
+		(*ret_text)[strcspn(*ret_text, "\n")] = '\0';
+	return r;
 }
 
 /* What applies. Kernels before 3.17 have no such file in v1: there it is the configured value. */
 static int read_effective(const struct cpuset *c, int dir_fd, enum which which, char **ret_text)
 {
-	int r = read_at(dir_fd, files[which].effective[c->v2], ret_text);
+	int r = read_value(dir_fd, files[which].effective[c->v2], ret_text);
 
-	return r == -ENOENT && !c->v2 ? read_at(dir_fd, files[which].file, ret_text) : r;
+	return r == -ENOENT && !c->v2 ? read_value(dir_fd, files[which].file, ret_text) : r;
 }
 
 int cpuset_read(const struct cpuset *c, char **ret_cpus, char **ret_mems, struct mask *ret_effective_cpus,
@@ -255,9 +238,9 @@ int cpuset_read(const struct cpuset *c, char **ret_cpus, char **ret_mems, struct
 	int r = 0;
 
 	if (ret_cpus)
-		r = read_at(c->dir_fd, files[CPUS].file, &cpus);
+		r = read_value(c->dir_fd, files[CPUS].file, &cpus);
 	if (r == 0 && ret_mems)
-		r = read_at(c->dir_fd, files[MEMS].file, &mems);
+		r = read_value(c->dir_fd, files[MEMS].file, &mems);
 	if (r == 0 && ret_effective_cpus && (r = read_effective(c, c->dir_fd, CPUS, &effective_cpus)) == 0)
 		r = mask_parse(effective_cpus, &cpu_mask);
 	if (r == 0 && ret_effective_mems && (r = read_effective(c, c->dir_fd, MEMS, &effective_mems)) == 0)
@@ -313,7 +296,7 @@ static bool same_set(const char *a, const char *b)
 static int read_back(const struct cpuset *c, enum which which, const char *value, struct error *err)
 {
 	cleanup_free char *configured = NULL, *effective = NULL, *parent = NULL;
-	int r = read_at(c->dir_fd, files[which].file, &configured);
+	int r = read_value(c->dir_fd, files[which].file, &configured);
 
 	if (r == 0)
 		r = read_effective(c, c->dir_fd, which, &effective);
@@ -345,7 +328,7 @@ static int write_one(const struct cpuset *c, enum which which, const char *old, 
 	}
 	/* write(2) of no bytes at all would not reach the kernel's handler. */
 	if (!old || !same_set(old, value))
-		r = write_at(c->dir_fd, files[which].file, *value ? value : "\n");
+		r = file_write_at(c->dir_fd, files[which].file, *value ? value : "\n");
 	return r < 0 ? refused(c, which, value, r, err) : read_back(c, which, value, err);
 }
 

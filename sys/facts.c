@@ -80,7 +80,7 @@ static int parse_mount(const char *name, const struct json *object, const char *
 		return error_set(err, EINVAL, "%s:%u:%u: \"%s\" must be an absolute path", name, value->line,
 				 value->column, key);
 	*ret = strdup(value->string);
-	return *ret ? 0 : error_set(err, ENOMEM, "no memory");
+	return *ret ? 0 : error_no_memory(err);
 }
 
 static int parse_layout(const char *name, const char *text, size_t len, struct cgroup_layout *ret, struct error *err)
@@ -169,7 +169,7 @@ static int load_cache(const char *state_dir, const char *key, struct facts *ret_
 
 	if (asprintf(&path, "%s/%s", state_dir, CACHE) < 0) {
 		path = NULL;
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	}
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)

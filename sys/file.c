@@ -58,6 +58,13 @@ int file_read(const struct sys *s, const char *path, size_t limit, char **ret_te
 	return fd < 0 ? -errno : file_read_fd(fd, limit, ret_text, ret_len);
 }
 
+int file_read_at(int dir_fd, const char *name, size_t limit, char **ret_text, size_t *ret_len)
+{
+	cleanup_fd int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+
+	return fd < 0 ? -errno : file_read_fd(fd, limit, ret_text, ret_len);
+}
+
 int file_readf(const struct sys *s, char **ret_text, const char *fmt, ...)
 {
 	cleanup_free char *path = NULL;
@@ -86,19 +93,21 @@ static int write_all(int fd, const char *text, size_t len)
 	return 0;
 }
 
-int file_write(const struct sys *s, const char *path, const char *text)
+int file_write_at(int dir_fd, const char *name, const char *text)
 {
-	cleanup_fd int fd = -1;
+	cleanup_fd int fd = openat(dir_fd, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW);
 	size_t len = strlen(text);
 
-	if (!s->acting)
-		return -EROFS;
-	fd = openat(s->root_fd, path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0)
 		return -errno;
 	/* Kernel files take a value whole or not at all: no second write. */
 	errno = 0;
 	return write(fd, text, len) == (ssize_t) len ? 0 : errno ? -errno : -EIO;
+}
+
+int file_write(const struct sys *s, const char *path, const char *text)
+{
+	return s->acting ? file_write_at(s->root_fd, path, text) : -EROFS;
 }
 
 int file_replace(int dir_fd, const char *name, const char *text, size_t len)

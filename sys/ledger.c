@@ -11,16 +11,6 @@
 #define DAMAGED_MAX 16 /* files kept aside */
 #define WEIGHTS "weights.json"
 
-static int no_memory(struct error *err)
-{
-	return error_set(err, ENOMEM, "no memory");
-}
-
-static int need_lock(const struct ledger *l, struct error *err)
-{
-	return l->locked ? 0 : error_set(err, ENOLCK, "%s: the ledger is not locked", l->path);
-}
-
 /* ---- names ---- */
 
 /*
@@ -65,13 +55,6 @@ static bool name_is_record(const char *name)
 
 /* ---- one record ---- */
 
-static int read_record(int dir_fd, const char *name, char **ret_text, size_t *ret_len)
-{
-	cleanup_fd int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-
-	return fd < 0 ? -errno : file_read_fd(fd, RECORD_MAX, ret_text, ret_len);
-}
-
 /* Whether it is the file that is wrong, and not the machine that is short of something. */
 static bool is_damage(int r)
 {
@@ -87,7 +70,7 @@ static int move_aside(struct ledger *l, const char *file, struct error *err)
 		return error_prefix(err, -ENOENT, "%s/containers/%s cannot be read", l->path, file);
 	if (asprintf(&aside, "damaged-%u.bad", (unsigned) (ledger_hash(file) % DAMAGED_MAX)) < 0) {
 		aside = NULL;
-		return no_memory(err);
+		return error_no_memory(err);
 	}
 	if (renameat(l->containers_fd, file, l->containers_fd, aside) < 0)
 		return error_set(err, errno, "%s/containers/%s: is damaged and cannot be moved aside: %s", l->path,
@@ -118,7 +101,7 @@ int ledger_read_entry(struct ledger *l, const char *file, struct entry **ret_ent
 	cleanup_entry struct entry *e = NULL;
 	cleanup_free char *text = NULL;
 	size_t len = 0;
-	int r = read_record(l->containers_fd, file, &text, &len);
+	int r = file_read_at(l->containers_fd, file, RECORD_MAX, &text, &len);
 
 	if (r == -ENOENT)
 		return error_set(err, ENOENT, "%s/containers/%s: there is none", l->path, file);
@@ -167,7 +150,7 @@ static int put_one(struct ledger *l, const struct entry *e, struct error *err)
 
 int ledger_put_many(struct ledger *l, struct entry *const *entries, size_t n, struct error *err)
 {
-	int first, r = need_lock(l, err);
+	int first, r = ledger_need_lock(l, err);
 
 	if (r < 0 || n == 0)
 		return r;
@@ -230,14 +213,14 @@ static int drop_locked(struct ledger *l, const char *id, const char *name)
 int ledger_drop(struct ledger *l, const char *id, struct error *err)
 {
 	cleanup_free char *name = record_name(id);
-	int r = need_lock(l, err);
+	int r = ledger_need_lock(l, err);
 
 	if (r == 0)
 		r = oci_id_check(id, strlen(id), err);
 	if (r < 0)
 		return r;
 	if (!name)
-		return no_memory(err);
+		return error_no_memory(err);
 	r = index_open(l, err);
 	if (r < 0)
 		return r;
@@ -254,7 +237,7 @@ int ledger_get(struct ledger *l, const char *id, struct entry **ret_entry, struc
 	if (r < 0)
 		return r;
 	if (!name)
-		return no_memory(err);
+		return error_no_memory(err);
 	r = ledger_read_entry(l, name, &e, err);
 	if (r < 0)
 		return r;
@@ -361,7 +344,7 @@ static int file_to_id(struct ledger *l, const char *file, char **ret_id, struct 
 
 	if (!strpbrk(file, "%~")) {
 		*ret_id = strndup(file, strlen(file) - strlen(".json"));
-		return *ret_id ? 0 : no_memory(err);
+		return *ret_id ? 0 : error_no_memory(err);
 	}
 	r = ledger_read_entry(l, file, &e, err);
 	*ret_id = r == 0 ? TAKE_PTR(e->id) : NULL;
@@ -415,7 +398,7 @@ static int put_record(struct ledger *l, int dir_fd, const char *name, const char
 static int get_record(struct ledger *l, int dir_fd, const char *name, char **ret_text, size_t *ret_len,
 		      struct error *err)
 {
-	int r = read_record(dir_fd, name, ret_text, ret_len);
+	int r = file_read_at(dir_fd, name, RECORD_MAX, ret_text, ret_len);
 
 	return r < 0 ? error_set(err, is_damage(r) ? ENOENT : -r, "%s: %s: %s", l->path, name, strerror(-r)) : 0;
 }
@@ -432,7 +415,7 @@ int ledger_get_anchor(struct ledger *l, const char *group, struct anchor_ref *re
 {
 	cleanup_free char *name = record_name(group), *text = NULL;
 	size_t len = 0;
-	int r = name ? get_record(l, l->groups_fd, name, &text, &len, err) : no_memory(err);
+	int r = name ? get_record(l, l->groups_fd, name, &text, &len, err) : error_no_memory(err);
 
 	if (r == 0)
 		r = anchor_parse(name, text, len, group, ret, err);
@@ -445,7 +428,7 @@ int ledger_put_anchor(struct ledger *l, const char *group, const struct anchor_r
 	size_t len = 0;
 
 	if (!name || anchor_format(group, ref, &text, &len) < 0)
-		return no_memory(err);
+		return error_no_memory(err);
 	return put_record(l, l->groups_fd, name, text, len, err);
 }
 
@@ -453,7 +436,7 @@ int ledger_drop_anchor(struct ledger *l, const char *group, struct error *err)
 {
 	cleanup_free char *name = record_name(group);
 
-	return name ? drop_record(l, l->groups_fd, name, err) : no_memory(err);
+	return name ? drop_record(l, l->groups_fd, name, err) : error_no_memory(err);
 }
 
 int ledger_get_weights(struct ledger *l, struct saved_weights *ret, struct error *err)
@@ -471,18 +454,18 @@ int ledger_put_weights(struct ledger *l, const struct saved_weights *w, struct e
 {
 	cleanup_free char *text = NULL;
 	size_t len = 0;
-	int r = need_lock(l, err);
+	int r = ledger_need_lock(l, err);
 
 	if (r < 0)
 		return r;
 	if (weights_format(w, &text, &len) < 0)
-		return no_memory(err);
+		return error_no_memory(err);
 	return put_record(l, l->dir_fd, WEIGHTS, text, len, err);
 }
 
 int ledger_drop_weights(struct ledger *l, struct error *err)
 {
-	int r = need_lock(l, err);
+	int r = ledger_need_lock(l, err);
 
 	return r < 0 ? r : drop_record(l, l->dir_fd, WEIGHTS, err);
 }

@@ -42,7 +42,7 @@ static void header_format(char buf[static HEADER_LEN + 1], char state, size_t de
 		 (unsigned) (dead % (INDEX_MAX + 1)), (unsigned) (turn % (INDEX_MAX + 1)));
 }
 
-static int write_at(int fd, const char *text, size_t len, size_t at)
+static int put_bytes(int fd, const char *text, size_t len, size_t at)
 {
 	ssize_t n = pwrite(fd, text, len, (off_t) at);
 
@@ -54,7 +54,7 @@ static int header_write(const struct index *ix, char state)
 	char header[HEADER_LEN + 1];
 
 	header_format(header, state, ix->dead, ix->turn);
-	return write_at(ix->fd, header, HEADER_LEN, 0);
+	return put_bytes(ix->fd, header, HEADER_LEN, 0);
 }
 
 static int header_parse(struct index *ix)
@@ -259,14 +259,14 @@ int index_set(struct index *ix, const char *id, const struct entry *e)
 	if (len > INDEX_MAX - ix->end)
 		return -EFBIG;
 	if (at) {
-		int r = write_at(ix->fd, "-", 1, at);
+		int r = put_bytes(ix->fd, "-", 1, at);
 
 		if (r < 0)
 			return r;
 		ix->dead += line_length(ix, at);
 	}
 	if (line) {
-		int r = write_at(ix->fd, line, len, ix->end);
+		int r = put_bytes(ix->fd, line, len, ix->end);
 
 		if (r < 0)
 			return r;
@@ -387,15 +387,10 @@ static int try_occupancy(struct ledger *l, bool all, struct error *err)
 	return r < 0 ? error_set(err, -r, "%s/" INDEX ": %s", l->path, strerror(-r)) : 0;
 }
 
-static int need_lock(const struct ledger *l, struct error *err)
-{
-	return l->locked ? 0 : error_set(err, ENOLCK, "%s: the ledger is not locked", l->path);
-}
-
 int ledger_occupancy(struct ledger *l, bool all, const struct occupant **ret, size_t *ret_n,
 		     const char *const **ret_stale, size_t *ret_n_stale, struct error *err)
 {
-	int r = need_lock(l, err);
+	int r = ledger_need_lock(l, err);
 
 	if (r == 0)
 		r = try_occupancy(l, all, err);
@@ -432,7 +427,7 @@ static int try_members(struct ledger *l, const char *group, size_t *ret_n, struc
 
 int ledger_members(struct ledger *l, const char *group, size_t *ret_n, struct error *err)
 {
-	int r = need_lock(l, err);
+	int r = ledger_need_lock(l, err);
 
 	if (r == 0)
 		r = try_members(l, group, ret_n, err);

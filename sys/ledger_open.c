@@ -10,11 +10,6 @@
 
 #define LOCK_NAMES 65536 /* of each kind */
 
-static int no_memory(struct error *err)
-{
-	return error_set(err, ENOMEM, "no memory");
-}
-
 uint64_t ledger_hash(const char *s)
 {
 	uint64_t hash = UINT64_C(14695981039346656037);
@@ -123,11 +118,19 @@ static int open_ledger(struct sys *sys, const char *state_dir, bool create, stru
 	int r;
 
 	if (!l)
-		return no_memory(err);
-	*l = (struct ledger){.sys = sys, .dir_fd = -1, .containers_fd = -1, .groups_fd = -1, .lock_fd = -1, .put_fd = -1, .index = INDEX_NONE};
+		return error_no_memory(err);
+	*l = (struct ledger){
+		.sys = sys,
+		.dir_fd = -1,
+		.containers_fd = -1,
+		.groups_fd = -1,
+		.lock_fd = -1,
+		.put_fd = -1,
+		.index = INDEX_NONE,
+	};
 	l->path = strdup(state_dir);
 	if (!l->path)
-		return no_memory(err);
+		return error_no_memory(err);
 	r = open_all(l, create, err);
 	if (r == 0)
 		*ret_ledger = TAKE_PTR(l);
@@ -246,6 +249,11 @@ static void free_lock(const struct ledger *l, unsigned slot)
 		return; /* only for a file description that holds no lock */
 }
 
+int ledger_need_lock(const struct ledger *l, struct error *err)
+{
+	return l->locked ? 0 : error_set(err, ENOLCK, "%s: the ledger is not locked", l->path);
+}
+
 int ledger_lock(struct ledger *l, struct error *err)
 {
 	int r = l->locked ? error_set(err, EDEADLK, "%s: the ledger is locked already", l->path)
@@ -278,7 +286,7 @@ int ledger_lock_name(struct ledger *l, enum ledger_lock kind, const char *name, 
 
 	if (!shown || asprintf(&what, "%s %s", kinds[kind], shown) < 0) {
 		what = NULL;
-		return no_memory(err);
+		return error_no_memory(err);
 	}
 	return take_lock(l, slot_of(kind, name), what, err);
 }

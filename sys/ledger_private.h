@@ -41,6 +41,9 @@ struct ledger {
 	struct occupancy occupancy;
 };
 
+/* -ENOLCK when it is not held. */
+int ledger_need_lock(const struct ledger *l, struct error *err) must_check;
+
 /* FNV-1a, 64 bits. */
 uint64_t ledger_hash(const char *s);
 

@@ -133,7 +133,7 @@ static int check_used(struct held *h, pid_t tid, int mode, nodemask nodes, struc
 	if (asprintf(&path, "/proc/%d/task/%d/numa_maps", held_pid(h), tid) < 0)
 		path = NULL;
 	if (!want || !path)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	r = read_policy(held_sys(h), path, &got);
 	if (r < 0)
 		return error_set(err, -r, "memory policy of thread %d cannot be read back from %s: %s", tid, path,

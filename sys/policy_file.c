@@ -26,11 +26,6 @@ static void sources_done(struct sources *sources)
 	free(sources->items);
 }
 
-static int no_memory(struct error *err)
-{
-	return error_set(err, ENOMEM, "no memory");
-}
-
 static int open_below(int base_fd, const char *path, int flags)
 {
 	const char *below = path + strspn(path, "/");
@@ -118,7 +113,7 @@ static int check_dirs(int base_fd, const char *path, struct error *err)
 	for (const char *slash = strchr(path, '/'); slash && r == 0; slash = strchr(slash + 1, '/')) {
 		cleanup_free char *dir = strndup(path, (size_t) (slash - path) + 1);
 
-		r = dir ? check_dir(base_fd, dir, slash == last, err) : no_memory(err);
+		r = dir ? check_dir(base_fd, dir, slash == last, err) : error_no_memory(err);
 	}
 	return r;
 }
@@ -128,7 +123,7 @@ static int check_place(const struct sys *s, int fd, const char *path, struct err
 {
 	cleanup_free char *real = calloc(1, PATH_MAX);
 	char link[sizeof("/proc/self/fd/2147483647")];
-	int r = real ? check_dirs(s->root_fd, path, err) : no_memory(err);
+	int r = real ? check_dirs(s->root_fd, path, err) : error_no_memory(err);
 
 	/* Below another root that is a matter of that root's machine. */
 	if (r < 0 || !s->acting)
@@ -164,13 +159,13 @@ static int add_source(const struct sys *s, struct sources *sources, int opened, 
 		struct policy_source *items = reallocarray(sources->items, room, sizeof(*items));
 
 		if (!items)
-			return no_memory(err);
+			return error_no_memory(err);
 		sources->items = items;
 		sources->room = room;
 	}
 	name = strdup(path);
 	if (!name)
-		return no_memory(err);
+		return error_no_memory(err);
 	sources->items[sources->n++] = (struct policy_source){TAKE_PTR(name), TAKE_PTR(text), len};
 	return 0;
 }
@@ -221,7 +216,7 @@ static int add_drop_in(const struct sys *s, struct sources *sources, int dir_fd,
 
 	if (asprintf(&path, "%s/%s", dir, name) < 0) {
 		path = NULL;
-		return no_memory(err);
+		return error_no_memory(err);
 	}
 	fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	return add_source(s, sources, fd < 0 ? -errno : fd, path, err);
@@ -236,7 +231,7 @@ static int load_drop_ins(const struct sys *s, const char *path, struct sources *
 	int n, r;
 
 	if (!dir)
-		return no_memory(err);
+		return error_no_memory(err);
 	fd = open_path(s, dir, O_RDONLY | O_DIRECTORY);
 	if (fd == -ENOENT)
 		return 0;

@@ -156,7 +156,7 @@ static int collect_nodes(struct build *b, struct error *err)
 		t->nodes[i].id = (uint8_t) obj->os_index;
 		t->nodes[i].memory = sized ? obj->attr->numanode.local_memory : UNSTATED_MEMORY;
 		if (t->nodes[i].memory)
-			t->memory_nodes |= UINT64_C(1) << t->nodes[i].id;
+			t->memory_nodes |= node_bit(t->nodes[i].id);
 	}
 	return 0;
 }
@@ -236,7 +236,7 @@ static int count_threads(struct topology *t, struct error *err)
 	cleanup_free unsigned *threads = calloc(t->n_cores + 1, sizeof(*threads));
 
 	if (!threads)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	for (size_t i = 0; i < t->n_cpus; i++)
 		if (++threads[t->cpus[i].core] > t->smt)
 			t->smt = threads[t->cpus[i].core];
@@ -328,7 +328,7 @@ static uint32_t attribute(const struct build *b, hwloc_memattr_id_t id, bool lea
 		}
 		for (size_t k = 0; k < b->t->n_cpus && values[i] == best; k++)
 			if (b->t->cpus[k].node >= 0 && hwloc_bitmap_isset(from[i].location.cpuset, b->t->cpus[k].id))
-				*ret_initiators |= UINT64_C(1) << b->t->cpus[k].node;
+				*ret_initiators |= node_bit((unsigned) b->t->cpus[k].node);
 	}
 	return (uint32_t) size_min(best, UINT32_MAX);
 }
@@ -394,7 +394,7 @@ int topology_from_hwloc(enum topology_source source, const char *arg, struct top
 	int r;
 
 	if (!b.t)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	memset(b.hints, TIER_UNKNOWN, sizeof(b.hints));
 	r = load(&b, source, arg, err);
 	if (r == 0)
@@ -407,7 +407,7 @@ int topology_from_hwloc(enum topology_source source, const char *arg, struct top
 		return r;
 	b.t->distances = calloc(b.t->n_nodes * b.t->n_nodes + 1, sizeof(*b.t->distances));
 	if (!b.t->distances)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	assign_nodes(&b);
 	fill_distances(&b);
 	fill_attributes(&b);

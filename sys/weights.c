@@ -71,7 +71,7 @@ static int write_weight(const struct sys *s, unsigned node, uint8_t weight, stru
 	if (asprintf(&text, "%u\n", weight) < 0)
 		text = NULL;
 	if (!path || !text)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	r = file_write(s, path, text);
 	if (r == 0)
 		r = read_weight(s, node, &now);
