@@ -15,7 +15,10 @@
 static inline void freep(void *p)
 {
 	free(*(void **) p);
+	*(void **) p = NULL;
 }
+
+/* Functions for cleanup_with() leave NULL, or -1 for a descriptor: called by hand, they can be called again. */
 
 /* Memory owned by the scope: freed on every way out. */
 #define cleanup_free cleanup_with(freep)

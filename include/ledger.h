@@ -26,7 +26,7 @@ const char *entry_state_name(enum entry_state s);
 
 struct entry {
 	char *id, *tenant, *group, *class, *bundle;
-	char *cgroup;             /* path below the cgroup mount, as in /proc/PID/cgroup */
+	char *cgroup;             /* path below the cgroup mount, as in /proc/PID/cgroup; "": no cpuset could be opened */
 	pid_t pid;
 	uint64_t start_time;      /* clock ticks since boot, /proc/PID/stat field 22 */
 	pid_t actor;              /* the hook that is acting on it, with its start time */

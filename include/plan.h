@@ -133,7 +133,10 @@ int plan_neighbours(const struct topology *topo, const struct occupant *occupant
 		    struct plan_adjust **ret, size_t *ret_n) must_check;
 void plan_adjusts_free(struct plan_adjust *adjusts, size_t n);
 
-/* The plan as members of the writer's open object, and back. */
+/*
+ * The plan as members of the writer's open object, and back. What cannot be written makes the writer fail. What is read
+ * may be damaged: -EINVAL when a member is missing, of another type or out of range; -ENOMEM. err says which.
+ */
 void plan_write(struct json_writer *w, const struct plan *p);
 int plan_read(const struct json *object, struct plan **ret_plan, struct error *err) must_check;
 

@@ -15,6 +15,7 @@ static inline void closep(int *fd)
 {
 	if (*fd >= 0)
 		close(*fd);
+	*fd = -1;
 }
 #define cleanup_fd cleanup_with(closep)
 #define TAKE_FD(fd)             \
@@ -43,7 +44,7 @@ struct sys {
 	const char *fault;    /* name of the point at which to die; only in builds with FAULT_POINTS */
 };
 
-/* root NULL or "/": the real one. */
+/* root NULL or "/": the real one. Fails as open(2) does: -ENOENT, -ENOTDIR, -EACCES, -EMFILE. */
 int sys_open(const char *root, struct sys *ret_sys, struct error *err) must_check;
 void sys_done(struct sys *s);
 #define cleanup_sys cleanup_with(sys_done)
@@ -70,9 +71,13 @@ int file_write_at(int dir_fd, const char *name, const char *text) must_check;
 /* Temp file and rename in the directory fd; mode 0600. */
 int file_replace(int dir_fd, const char *name, const char *text, size_t len) must_check;
 
-/* The policy and its drop-ins (path "/etc/cotenant/policy.json" → drop-ins "/etc/cotenant/policy.d/NAME.json"), owner
+/*
+ * The policy and its drop-ins (path "/etc/cotenant/policy.json" → drop-ins "/etc/cotenant/policy.d/NAME.json"), owner
  * and mode checked: a regular file of root (or of the caller, when not root), not writable by group or others, and
- * likewise every directory above it. */
+ * likewise every directory above it. -ENOENT: there is none. -EPERM: somebody else could change it. -EINVAL, -EISDIR:
+ * not a policy. -EFBIG, -E2BIG: a file is too large, or holds too much, or there are too many. Else what open(2) and
+ * read(2) say. err names the file in every case.
+ */
 int policy_load(const struct sys *s, const char *path, struct policy **ret_policy, struct error *err) must_check;
 
 /* ---- processes (sys/proc.c) ---- */
@@ -168,7 +173,8 @@ int mempolicy_reset(struct held *h, struct error *err) must_check;
 bool mempolicy_has_weighted(const struct sys *s);
 /* The policy of a process as numa_maps shows it for its first mapping, malloc'd, such as "weighted interleave=static:0,2". */
 int mempolicy_observe(const struct sys *s, pid_t pid, char **ret_text) must_check;
-/* Interleave weights in sysfs. ret_weights[node] = 0 where there is no file. -ENOENT without kernel support. */
+/* Interleave weights in sysfs. ret_weights[node] = 0 where there is no file. -ENOENT without kernel support,
+ * -EBADMSG when a file holds no number up to 255, else what open(2) and read(2) say. */
 struct saved_weights;
 int weights_read(const struct sys *s, struct saved_weights *ret) must_check;
 /* Writes those that differ and reads back. 0 entries are left alone. */
@@ -218,7 +224,11 @@ int cpuset_open(const struct sys *s, const struct cgroup_layout *layout, pid_t p
 /* By path below the mount, for containers whose process is not at hand. */
 int cpuset_open_path(const struct sys *s, const struct cgroup_layout *layout, const char *path, struct cpuset *ret,
 		     struct error *err) must_check;
-/* Configured value (text as in the file, without newline) and what is effective. Any output may be NULL. */
+/*
+ * Configured value (text as in the file, without newline) and what is effective. Any output may be NULL. -ENOENT,
+ * -ENODEV: the cgroup is gone. -EBADF: there is no cpuset. -EINVAL: the kernel wrote no list. -ERANGE: it names a CPU or
+ * node beyond what masks hold. -EFBIG, -ENOMEM, and what open(2) and read(2) say.
+ */
 int cpuset_read(const struct cpuset *c, char **ret_cpus, char **ret_mems, struct mask *ret_effective_cpus,
 		nodemask *ret_effective_mems) must_check;
 /* Writes and reads back. NULL leaves a value alone; "" resets it (v2). -EBADE when the kernel took something else. */

@@ -53,7 +53,10 @@ unsigned topology_distance(const struct topology *t, unsigned from, unsigned to)
 /* Adds every thread of each core that `cpus` touches. */
 void topology_whole_cores(const struct topology *t, const struct mask *cpus, struct mask *ret_whole);
 
-/* The cache's text form (JSON), both ways. topology_parse checks that every index and id is in range. */
+/*
+ * The cache's text form (JSON), both ways. topology_parse() checks that every index and id is in range. -EINVAL: damaged,
+ * or not a topology; -E2BIG: beyond the limits of such a document; -ENOMEM. err gives the place.
+ */
 int topology_parse(const char *name, const char *text, size_t len, struct topology **ret_topology,
 		   struct error *err) must_check;
 int topology_format(const struct topology *t, char **ret_text, size_t *ret_len) must_check;

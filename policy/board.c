@@ -174,6 +174,7 @@ void board_freep(struct board **b)
 	free((*b)->core_start);
 	free((*b)->core_cpu);
 	free(*b);
+	*b = NULL;
 }
 
 int board_new(const struct place_facts *facts, struct plan *plan, struct board **ret_board)

@@ -41,6 +41,7 @@ void json_writer_free(struct json_writer *w)
 void json_writer_freep(struct json_writer **w)
 {
 	json_writer_free(*w);
+	*w = NULL;
 }
 
 static void put(struct json_writer *w, const char *text, size_t len)

@@ -25,6 +25,7 @@ void fences_freep(struct fences **f)
 	if (*f)
 		free((*f)->groups);
 	free(*f);
+	*f = NULL;
 }
 
 static int compare_fences(const void *x, const void *y)

@@ -66,6 +66,7 @@ void plan_free(struct plan *p)
 void plan_freep(struct plan **p)
 {
 	plan_free(*p);
+	*p = NULL;
 }
 
 printf_like(2, 0) static bool add_reason(struct plan *p, const char *fmt, va_list args)

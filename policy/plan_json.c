@@ -328,7 +328,7 @@ int plan_read(const struct json *object, struct plan **ret_plan, struct error *e
 	int r;
 
 	if (!p)
-		return -ENOMEM;
+		return error_no_memory(err);
 	if (!object || object->type != JSON_OBJECT)
 		return error_set(err, EINVAL, "a plan is an object, and this is %s",
 				 object ? json_type_name(object->type) : "nothing");
@@ -341,7 +341,7 @@ int plan_read(const struct json *object, struct plan **ret_plan, struct error *e
 	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
 		r = others[i].read(object, p);
 		if (r < 0)
-			return r == -ENOMEM ? r : bad(err, object, others[i].name);
+			return r == -ENOMEM ? error_no_memory(err) : bad(err, object, others[i].name);
 	}
 	*ret_plan = TAKE_PTR(p);
 	return 0;

@@ -221,6 +221,7 @@ void policy_free(struct policy *p)
 void policy_freep(struct policy **p)
 {
 	policy_free(*p);
+	*p = NULL;
 }
 
 /* One line: path, what is allowed, default, meaning. */

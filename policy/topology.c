@@ -14,6 +14,7 @@ void topology_free(struct topology *t)
 void topology_freep(struct topology **t)
 {
 	topology_free(*t);
+	*t = NULL;
 }
 
 static int compare_node(const void *key, const void *element)
