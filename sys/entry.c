@@ -5,13 +5,13 @@
 
 #define RECORD_VERSION 1
 
-static const struct json_limits record_limits = {.max_bytes = RECORD_MAX, .max_values = 1u << 17, .max_depth = 8};
+static const struct json_limits record_limits = { .max_bytes = RECORD_MAX, .max_values = 1u << 17, .max_depth = 8 };
 
 static const char *const state_names[] = {
-    [ENTRY_INTENT] = "intent",
-    [ENTRY_DONE] = "done",
-    [ENTRY_DEGRADED] = "degraded",
-    [ENTRY_LEAVING] = "leaving",
+	[ENTRY_INTENT] = "intent",
+	[ENTRY_DONE] = "done",
+	[ENTRY_DEGRADED] = "degraded",
+	[ENTRY_LEAVING] = "leaving",
 };
 
 const char *entry_state_name(enum entry_state s)
@@ -30,24 +30,24 @@ struct field {
 };
 
 static const struct field entry_fields[] = {
-    {"id", TEXT, offsetof(struct entry, id)},
-    {"tenant", TEXT, offsetof(struct entry, tenant)},
-    {"group", TEXT, offsetof(struct entry, group)},
-    {"class", TEXT, offsetof(struct entry, class)},
-    {"bundle", TEXT_OR_NONE, offsetof(struct entry, bundle)},
-    {"cgroup", TEXT, offsetof(struct entry, cgroup)},
-    {"pid", PID, offsetof(struct entry, pid)},
-    {"start_time", TICKS, offsetof(struct entry, start_time)},
-    {"actor", PID, offsetof(struct entry, actor)},
-    {"actor_start_time", TICKS, offsetof(struct entry, actor_start_time)},
-    {"state", STATE, offsetof(struct entry, state)},
-    {"step", TEXT_OR_NONE, offsetof(struct entry, step)},
-    {"why", TEXT_OR_NONE, offsetof(struct entry, why)},
-    {"started", FLAG, offsetof(struct entry, started)},
-    {"unsynced", FLAG, offsetof(struct entry, unsynced)},
-    {"old_cpus", TEXT_OR_NONE, offsetof(struct entry, old_cpus)},
-    {"old_mems", TEXT_OR_NONE, offsetof(struct entry, old_mems)},
-    {"policy_digest", TEXT_OR_NONE, offsetof(struct entry, policy_digest)},
+	{ "id", TEXT, offsetof(struct entry, id) },
+	{ "tenant", TEXT, offsetof(struct entry, tenant) },
+	{ "group", TEXT, offsetof(struct entry, group) },
+	{ "class", TEXT, offsetof(struct entry, class) },
+	{ "bundle", TEXT_OR_NONE, offsetof(struct entry, bundle) },
+	{ "cgroup", TEXT, offsetof(struct entry, cgroup) },
+	{ "pid", PID, offsetof(struct entry, pid) },
+	{ "start_time", TICKS, offsetof(struct entry, start_time) },
+	{ "actor", PID, offsetof(struct entry, actor) },
+	{ "actor_start_time", TICKS, offsetof(struct entry, actor_start_time) },
+	{ "state", STATE, offsetof(struct entry, state) },
+	{ "step", TEXT_OR_NONE, offsetof(struct entry, step) },
+	{ "why", TEXT_OR_NONE, offsetof(struct entry, why) },
+	{ "started", FLAG, offsetof(struct entry, started) },
+	{ "unsynced", FLAG, offsetof(struct entry, unsynced) },
+	{ "old_cpus", TEXT_OR_NONE, offsetof(struct entry, old_cpus) },
+	{ "old_mems", TEXT_OR_NONE, offsetof(struct entry, old_mems) },
+	{ "policy_digest", TEXT_OR_NONE, offsetof(struct entry, policy_digest) },
 };
 
 struct anchor_record {
@@ -57,9 +57,9 @@ struct anchor_record {
 };
 
 static const struct field anchor_fields[] = {
-    {"group", TEXT, offsetof(struct anchor_record, group)},
-    {"pid", PID, offsetof(struct anchor_record, pid)},
-    {"start_time", TICKS, offsetof(struct anchor_record, start_time)},
+	{ "group", TEXT, offsetof(struct anchor_record, group) },
+	{ "pid", PID, offsetof(struct anchor_record, pid) },
+	{ "start_time", TICKS, offsetof(struct anchor_record, start_time) },
 };
 
 static void fields_free(void *record, const struct field *fields, size_t n)
@@ -248,7 +248,7 @@ int entry_format(const struct entry *e, char **ret_text, size_t *ret_len)
 
 int entry_parse(const char *name, const char *text, size_t len, struct entry **ret_entry, struct error *err)
 {
-	cleanup_arena struct arena a = {0};
+	cleanup_arena struct arena a = { 0 };
 	cleanup_entry struct entry *e = calloc(1, sizeof(*e));
 	const struct json *root;
 	int r;
@@ -274,7 +274,7 @@ int entry_parse(const char *name, const char *text, size_t len, struct entry **r
 int anchor_format(const char *group, const struct anchor_ref *ref, char **ret_text, size_t *ret_len)
 {
 	cleanup_free char *copy = strdup(group);
-	struct anchor_record record = {.group = copy, .pid = ref->pid, .start_time = ref->start_time};
+	struct anchor_record record = { .group = copy, .pid = ref->pid, .start_time = ref->start_time };
 	cleanup_json_writer struct json_writer *w = record_open();
 
 	if (!copy || !w)
@@ -287,8 +287,8 @@ int anchor_format(const char *group, const struct anchor_ref *ref, char **ret_te
 int anchor_parse(const char *name, const char *text, size_t len, const char *group, struct anchor_ref *ret,
 		 struct error *err)
 {
-	cleanup_arena struct arena a = {0};
-	struct anchor_record record = {0};
+	cleanup_arena struct arena a = { 0 };
+	struct anchor_record record = { 0 };
 	const struct json *root;
 	int r = record_parse(&a, name, text, len, &root, err);
 
@@ -298,7 +298,7 @@ int anchor_parse(const char *name, const char *text, size_t len, const char *gro
 	if (r == 0 && !str_eq(record.group, group))
 		r = error_set(err, ENOENT, "%s: is another group's", name);
 	if (r == 0)
-		*ret = (struct anchor_ref){.pid = record.pid, .start_time = record.start_time};
+		*ret = (struct anchor_ref){ .pid = record.pid, .start_time = record.start_time };
 	fields_free(&record, anchor_fields, ARRAY_LEN(anchor_fields));
 	return r;
 }
@@ -321,8 +321,8 @@ int weights_format(const struct saved_weights *weights, char **ret_text, size_t 
 
 int weights_parse(const char *name, const char *text, size_t len, struct saved_weights *ret, struct error *err)
 {
-	cleanup_arena struct arena a = {0};
-	struct saved_weights weights = {0};
+	cleanup_arena struct arena a = { 0 };
+	struct saved_weights weights = { 0 };
 	const struct json *root, *was_auto, *node;
 	unsigned n = 0;
 	int r = record_parse(&a, name, text, len, &root, err);

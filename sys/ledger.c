@@ -318,7 +318,7 @@ static int read_names(struct ledger *l, bool tidy_up, struct names *names)
 
 int ledger_files(struct ledger *l, bool tidy_up, char ***ret_files, size_t *ret_n, struct error *err)
 {
-	struct names names = {0};
+	struct names names = { 0 };
 	int r = read_names(l, tidy_up, &names);
 
 	if (r < 0) {

@@ -291,7 +291,7 @@ void occupancy_done(struct occupancy *o)
 		munmap((void *) o->text, o->len);
 	free(o->items);
 	free(o->stale);
-	*o = (struct occupancy){0};
+	*o = (struct occupancy){ 0 };
 }
 
 static int add_stale(struct occupancy *o, const char *id)
@@ -341,8 +341,8 @@ static int next_row(struct rows *rows, struct index_row *ret)
 /* Lends the occupancy the index's text. ret_n: entries, whatever their state. */
 static int read_rows(const struct sys *s, struct index *ix, bool all, struct occupancy *o, size_t *ret_n)
 {
-	struct mask_cache cache = {0};
-	struct rows rows = {ix->text + HEADER_LEN, ix->text + ix->len, &cache, &o->arena};
+	struct mask_cache cache = { 0 };
+	struct rows rows = { ix->text + HEADER_LEN, ix->text + ix->len, &cache, &o->arena };
 	struct index_row row;
 	size_t n = 0;
 	int r;
@@ -407,8 +407,8 @@ int ledger_occupancy(struct ledger *l, bool all, const struct occupant **ret, si
 
 static int try_members(struct ledger *l, const char *group, size_t *ret_n, struct error *err)
 {
-	cleanup_arena struct arena arena = {0};
-	struct mask_cache cache = {0};
+	cleanup_arena struct arena arena = { 0 };
+	struct mask_cache cache = { 0 };
 	struct index_row row;
 	struct rows rows;
 	size_t members = 0;
@@ -416,7 +416,7 @@ static int try_members(struct ledger *l, const char *group, size_t *ret_n, struc
 
 	if (r < 0)
 		return r;
-	rows = (struct rows){l->index.text + HEADER_LEN, l->index.text + l->index.len, &cache, &arena};
+	rows = (struct rows){ l->index.text + HEADER_LEN, l->index.text + l->index.len, &cache, &arena };
 	while ((r = next_row(&rows, &row)) == 0)
 		members += row.state != ENTRY_LEAVING && str_eq(row.occupant.group, group);
 	if (r != -ENOENT)

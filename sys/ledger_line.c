@@ -3,9 +3,9 @@
  *
  *   +ID GROUP LETTERS MCPU MEMORY MEMS CPUS WISH PID START_TIME ACTOR ACTOR_START_TIME
  *
- * LETTERS are state, mechanism, exclusive, bound, weights, unsynced; MEMS is hexadecimal; WISH is "=" when it equals CPUS. Every
- * field ends in a NUL, so that the file can be mapped and its strings used where they lie: for a thousand containers
- * the page faults of a copy cost more than all the rest. To read one: tr '\0' '\t' < index
+ * LETTERS are state, mechanism, exclusive, bound, weights, unsynced; MEMS is hexadecimal; WISH is "=" when it equals
+ * CPUS. Every field ends in a NUL, so that the file can be mapped and its strings used where they lie: for a thousand
+ * containers the page faults of a copy cost more than all the rest. To read one: tr '\0' '\t' < index
  */
 #include "ledger_private.h"
 
@@ -15,16 +15,16 @@
 #include <stdio.h>
 
 static const char state_letters[] = {
-    [ENTRY_INTENT] = 'i',
-    [ENTRY_DONE] = 'd',
-    [ENTRY_DEGRADED] = 'g',
-    [ENTRY_LEAVING] = 'l',
+	[ENTRY_INTENT] = 'i',
+	[ENTRY_DONE] = 'd',
+	[ENTRY_DEGRADED] = 'g',
+	[ENTRY_LEAVING] = 'l',
 };
 static const char mechanism_letters[] = {
-    [MECHANISM_NONE] = 'n',
-    [MECHANISM_COOKIE] = 'k',
-    [MECHANISM_CORES] = 'c',
-    [MECHANISM_NO_SIBLINGS] = 's',
+	[MECHANISM_NONE] = 'n',
+	[MECHANISM_COOKIE] = 'k',
+	[MECHANISM_CORES] = 'c',
+	[MECHANISM_NO_SIBLINGS] = 's',
 };
 
 /* ---- writing ---- */
@@ -48,9 +48,9 @@ char *line_format(const struct entry *e, size_t *ret_len)
 	len = asprintf(
 	    &line, "+%s%c%s%c%c%c%c%c%c%c%c%u%c%" PRIu64 "%c%" PRIx64 "%c%s%c%s%c%d%c%" PRIu64 "%c%d%c%" PRIu64 "%c\n",
 	    e->id, 0, e->group, 0, state_letters[e->state], mechanism_letters[p->mechanism], p->exclusive ? 'x' : '-',
-	    p->bound ? 'b' : '-', p->set_weights ? 'w' : '-', e->unsynced ? 'u' : '-', 0, p->mcpu, 0, p->memory, 0, plan_nodes(p), 0, cpus, 0,
-	    mask_equal(&p->cpus, &p->wish) ? "=" : wish, 0, e->pid, 0, e->start_time, 0, e->actor, 0,
-	    e->actor_start_time, 0);
+	    p->bound ? 'b' : '-', p->set_weights ? 'w' : '-', e->unsynced ? 'u' : '-', 0, p->mcpu, 0, p->memory, 0,
+	    plan_nodes(p), 0, cpus, 0, mask_equal(&p->cpus, &p->wish) ? "=" : wish, 0, e->pid, 0, e->start_time, 0,
+	    e->actor, 0, e->actor_start_time, 0);
 	if (len < 0)
 		return NULL;
 	*ret_len = (size_t) len;
@@ -171,7 +171,7 @@ static const struct mask *take_mask(struct cursor *c, struct mask_cache *cache, 
 
 int line_parse(const char *line, const char *end, struct mask_cache *cache, struct arena *a, struct index_row *ret)
 {
-	struct cursor c = {line, end};
+	struct cursor c = { line, end };
 	struct index_row row;
 
 	row.occupant.id = take_string(&c);

@@ -187,7 +187,7 @@ struct range {
 
 static int move_lock(const struct ledger *l, unsigned slot, short type)
 {
-	struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+	struct flock range = { .l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1 };
 
 	return fcntl(l->lock_fd, F_OFD_SETLK, &range) < 0 ? -errno : 0;
 }
@@ -225,7 +225,7 @@ static int timed_out(const struct ledger *l, unsigned slot, const char *what, st
  */
 static int take_lock(struct ledger *l, unsigned slot, const char *what, struct error *err)
 {
-	struct timespec pause = {.tv_nsec = 50000};
+	struct timespec pause = { .tv_nsec = 50000 };
 
 	for (;;) {
 		int r = move_lock(l, slot, F_WRLCK);
@@ -280,7 +280,9 @@ static unsigned slot_of(enum ledger_lock kind, const char *name)
 
 int ledger_lock_name(struct ledger *l, enum ledger_lock kind, const char *name, struct error *err)
 {
-	static const char *const kinds[] = { [LOCK_ID] = "container", [LOCK_GROUP] = "group", [LOCK_CPUSET] = "the cpuset of container" };
+	static const char *const kinds[] = {
+		[LOCK_ID] = "container", [LOCK_GROUP] = "group", [LOCK_CPUSET] = "the cpuset of container"
+	};
 	cleanup_free char *shown = printable(name, strlen(name), TENANT_MAX);
 	cleanup_free char *what = NULL;
 

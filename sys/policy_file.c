@@ -152,8 +152,8 @@ static int add_source(const struct sys *s, struct sources *sources, int opened, 
 	if (r < 0)
 		return error_set(err, -r, "%s: %s", path, strerror(-r));
 	if (len == 0)
-		return error_set(err, EINVAL,
-				 "%s: is empty; the least that says something is in cotenant-policy(5)", path);
+		return error_set(err, EINVAL, "%s: is empty; the least that says something is in cotenant-policy(5)",
+				 path);
 	if (sources->n == sources->room) {
 		size_t room = sources->room ? sources->room * 2 : 8;
 		struct policy_source *items = reallocarray(sources->items, room, sizeof(*items));
@@ -166,7 +166,7 @@ static int add_source(const struct sys *s, struct sources *sources, int opened, 
 	name = strdup(path);
 	if (!name)
 		return error_no_memory(err);
-	sources->items[sources->n++] = (struct policy_source){TAKE_PTR(name), TAKE_PTR(text), len};
+	sources->items[sources->n++] = (struct policy_source){ TAKE_PTR(name), TAKE_PTR(text), len };
 	return 0;
 }
 
@@ -177,8 +177,7 @@ static int load_main(const struct sys *s, const char *path, struct sources *sour
 
 	if (fd == -ENOENT)
 		return error_set(err, ENOENT,
-				 "%s: there is none: write one (cotenant-policy(5)) or name one with --policy",
-				 path);
+				 "%s: there is none: write one (cotenant-policy(5)) or name one with --policy", path);
 	return add_source(s, sources, fd, path, err);
 }
 
@@ -258,7 +257,7 @@ static int load_drop_ins(const struct sys *s, const char *path, struct sources *
 
 int policy_load(const struct sys *s, const char *path, struct policy **ret_policy, struct error *err)
 {
-	cleanup_with(sources_done) struct sources sources = {0};
+	cleanup_with(sources_done) struct sources sources = { 0 };
 	int r = load_main(s, path, &sources, err);
 
 	if (r == 0)
