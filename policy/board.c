@@ -139,10 +139,11 @@ static int count_occupants(struct board *b)
 {
 	/* No larger than the machine: to clear room for the largest there is would cost more than all the rest. */
 	cleanup_free struct amount *amounts = calloc(b->words + b->words * 64, sizeof(*amounts));
-	const struct tally tally = { .word = amounts, .cpu = amounts + b->words };
+	struct tally tally;
 
 	if (!amounts)
 		return -ENOMEM;
+	tally = (struct tally){ .word = amounts, .cpu = amounts + b->words };
 	for (size_t i = 0; i < b->facts->n_occupants; i++) {
 		const struct occupant *o = &b->facts->occupants[i];
 		unsigned cpus = weight_of_set(b, o->cpus);
