@@ -28,6 +28,7 @@ static void test_put_get(void **state)
 
 	assert_int_equal(ledger_get(l, "c1", &got, NULL), -ENOENT);
 	e->bundle = strdup("/run/bundle");
+	freep(&e->cgroup);
 	e->cgroup = strdup("/kubepods/c1");
 	e->start_time = 1234567890123;
 	e->actor = 4242;
