@@ -213,7 +213,7 @@ for round in 1 2 3 4 5 6; do
 	wait_for test -s "$work/status.v2"
 	is "$(cat "$work"/status.v[12] | sort | paste -sd ' ')" "0 1" "round $round: one id, two hooks: one is refused"
 	winner=$([ "$(<"$work/status.v1")" = 0 ] && echo v1 || echo v2)
-	is "$(entry same .pid) $(entry same .plan.cpus)" "${pids[$winner]} $(cpus_of $winner)" "round $round: the other is on record"
+	is "$(entry same .pid) $(entry same .plan.cpus)" "${pids[$winner]} $(cpus_of "$winner")" "round $round: the other is on record"
 	rm "$work"/status.v[12]
 	kill -9 "${pids[v1]}" "${pids[v2]}"
 	wait "${pids[v1]}" "${pids[v2]}" 2>/dev/null

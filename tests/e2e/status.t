@@ -37,7 +37,7 @@ if [ "$(nproc)" -gt 1 ]; then
 	like "$(tool status)" "^red +red +own +violated " "a cpuset that somebody changed"
 	like "$(tool status)" "^red: its cpuset has been changed: it may leave the cores that it owns$" "and what is wrong"
 	like "$(tool status)" "^1$" "a violation is not success"
-	cat "$cgroup/../cpuset.cpus" | cut -c1 >"$cgroup/cpuset.cpus"
+	cut -c1 "$cgroup/../cpuset.cpus" >"$cgroup/cpuset.cpus"
 	jq --arg id green '.id = $id | .group = $id | .tenant = $id' "$state_dir/containers/red.json" >"$state_dir/containers/green.json"
 	like "$(tool status)" "^red: container green may run on its cores too$" "another on an owner's cores"
 	rm "$state_dir/containers/green.json"
