@@ -112,6 +112,21 @@ is "$(timeout 20 "$bin/cotenant-hook" createRuntime --policy "$policy" --state-d
 over red >/dev/null
 bare poststop <"$work/red"
 
+# ---- what a runtime may have left behind ---------------------------------------------------------------------------------
+
+# Nothing that is inherited may end the hook half-way, or keep it from ending.
+before=$(snapshot)
+like "$(ulimit -f 0; bare createRuntime <"$work/red" 2>&1; echo "$?")" \
+	"^cotenant-hook: container red: createRuntime: ledger: $state_dir/.*: File too large$" "a limit on the size of files"
+is "$(snapshot)" "$before" "a limit on the size of files: nothing changed"
+mkfifo "$work/full"
+exec 8<>"$work/full"
+timeout 5 dd if=/dev/zero of="$work/full" oflag=nonblock bs=4096 2>/dev/null
+timeout -s KILL 20 env --block-signal=ALRM "$bin/cotenant-hook" createRuntime --policy /nowhere --state-dir "$state_dir" \
+	--timeout 0.5 <"$work/red" 2>&8
+is $? 1 "SIGALRM blocked, and nobody reads what the hook says: it ends all the same"
+exec 8>&-
+
 # ---- a step that fails -------------------------------------------------------------------------------------------------
 
 # The cpuset is written by then: it must be as before, and the entry gone. The kernel allows one tracer only.
