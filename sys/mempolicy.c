@@ -233,7 +233,7 @@ static int inject_all(struct held *h, unsigned long area, int mode, nodemask nod
 	int r = held_write(h, area + offsetof(struct area, set), &set, sizeof(set));
 
 	if (r < 0)
-		return error_set(err, -r, "process %d: no memory for call arguments: %s", held_pid(h), strerror(-r));
+		return error_set(err, -r, "process %d: call arguments cannot be put into its memory: %s", held_pid(h), strerror(-r));
 	for (size_t i = 0; r == 0 && i < held_threads(h); i++) {
 		bool changed = false;
 
@@ -277,7 +277,7 @@ int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, 
 		mode = MODE_PREFERRED_MANY;
 	r = held_scratch(h, sizeof(struct area), &area);
 	if (r < 0)
-		return error_set(err, -r, "process %d: no memory for call arguments: %s", held_pid(h), strerror(-r));
+		return error_set(err, -r, "process %d: call arguments cannot be put into its memory: %s", held_pid(h), strerror(-r));
 	r = get_policy(h, 0, area, &old);
 	if (r < 0)
 		return set_error(held_tid(h, 0), mode, nodes, r, err);
