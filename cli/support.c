@@ -51,7 +51,7 @@ int verb_support(const struct cli_options *o, int argc, char **argv)
 	}
 	support = coresched_probe(&sys, &detail);
 	printf("Core scheduling: %s: %s%s%s\n", coresched_support_name(support), coresched_support_text(support),
-	       detail ? " " : "", detail ? detail : "");
+	       detail ? ": " : "", detail ? detail : "");
 	printf("cpusets: %s\n", facts.cgroup.cpuset_mount ?
 					(facts.cgroup.cpuset_v2 ? "cgroup v2." : "cgroup v1.") :
 					"no cpuset controller: containers cannot be kept on their CPUs.");

@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/time.h>
-#include <syslog.h>
 
 #define NS_PER_MS INT64_C(1000000)
 #define DEADLINE_MS 2000

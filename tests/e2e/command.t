@@ -127,6 +127,14 @@ timeout -s KILL 20 env --block-signal=ALRM "$bin/cotenant-hook" createRuntime --
 is $? 1 "SIGALRM blocked, and nobody reads what the hook says: it ends all the same"
 exec 8>&-
 
+# Without --timeout: two seconds, whatever keeps the hook waiting.
+mkfifo "$work/open"
+exec 8<>"$work/open"
+timeout -s KILL 15 "$bin/cotenant-hook" createRuntime --policy "$policy" --state-dir "$state_dir" <&8 >"$work/out" 2>&1
+is "$? $(<"$work/out")" \
+	"1 cotenant-hook: createRuntime: container state: standard input was not closed in time" "the deadline that nobody named"
+exec 8>&-
+
 # ---- a step that fails -------------------------------------------------------------------------------------------------
 
 # The cpuset is written by then: it must be as before, and the entry gone. The kernel allows one tracer only.
@@ -137,7 +145,7 @@ if [ "$(nproc --all)" -gt 1 ] && strace -o /dev/null true 2>/dev/null; then
 	is_traced() { ! grep -q '^TracerPid:.0$' "/proc/$init/status"; }
 	wait_for is_traced
 	traced="thread $init of process $init is traced by process $tracer (strace), and a thread has one tracer: detach that one first"
-	cat "${cgroup%/*}/cpuset.cpus" >"$cgroup/cpuset.cpus"
+	fill_cpuset "$cgroup"
 	state red "$init" "$bundle" | refused "a step that fails is undone" \
 		"cotenant-hook: container red: createRuntime: guard: $traced" createRuntime
 	before=$(cpuset)

@@ -71,9 +71,25 @@ wait_for() { # COMMAND…: until it succeeds, 10 s at most
 
 # ---- a container without a runtime -------------------------------------------------------------------------------
 
+# Where cpusets are mounted, version 1 or 2; nothing where they are not.
 cpuset_mount() {
-	awk '$3 == "cgroup" && $4 ~ /(^|,)cpuset(,|$)/ { print $2; exit }' /proc/mounts
+	local mount
+	mount=$(awk '$3 == "cgroup" && $4 ~ /(^|,)cpuset(,|$)/ { print $2; exit }' /proc/mounts)
+	if [ -z "$mount" ]; then
+		mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+		[ -n "$mount" ] && grep -qw cpuset "$mount/cgroup.controllers" &&
+			{ grep -qw cpuset "$mount/cgroup.subtree_control" || echo +cpuset >"$mount/cgroup.subtree_control"; } 2>/dev/null ||
+			mount=
+	fi
+	echo "$mount"
 }
+
+first_of() { cat "$1" 2>/dev/null || cat "$2"; } # FILE-OF-V1 FILE-OF-V2
+# What the machine has, as a cpuset of either version says it.
+machine_cpus() { first_of "$(cpuset_mount)"/cpuset.cpus{,.effective}; }
+machine_mems() { first_of "$(cpuset_mount)"/cpuset.mems{,.effective}; }
+fill_cpuset() { machine_cpus >"$1/cpuset.cpus" && machine_mems >"$1/cpuset.mems"; } # DIR
+effective_cpus() { first_of "$1"/cpuset.effective_cpus "$1"/cpuset.cpus.effective; } # DIR
 
 # A process that waits, in a cpuset of its own: what a runtime has ready when it calls the hook. False, with a SKIP
 # line for NAME, where that cannot be had.
@@ -81,12 +97,11 @@ init_start() { # NAME
 	local mount
 	mount=$(cpuset_mount)
 	if [ -z "$mount" ] || ! mkdir "$mount/cotenant-e2e-$$" 2>/dev/null; then
-		skip "a cgroup v1 cpuset hierarchy that can be written" "$1"
+		skip "a cpuset hierarchy that can be written" "$1"
 		return 1
 	fi
 	cgroup=$mount/cotenant-e2e-$$
-	cat "$mount/cpuset.cpus" >"$cgroup/cpuset.cpus"
-	cat "$mount/cpuset.mems" >"$cgroup/cpuset.mems"
+	fill_cpuset "$cgroup" || fail "$1: a cpuset of its own cannot be filled"
 	# shellcheck disable=SC2217 # it must not hold the pipe that the test's lines go to
 	busybox sleep 600 </dev/null >/dev/null 2>&1 &
 	init=$!

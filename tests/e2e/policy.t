@@ -148,6 +148,37 @@ not_for_red "annotation that the container lacks" \
 	"$policy:16:17: rules[0].tenant: container red has no annotation a.b, so its tenant cannot be told; add a condition for it, or a rule before this one" \
 	'.rules[0].tenant = "${annotation:a.b}" | .rules[0].trust = true'
 
+# Conditions on what the hook finds out itself, each by a rule that matches and one that does not.
+matches() { # NAME CONDITION OTHER-CONDITION
+	write_policy ".rules[0].match = $2"
+	state red "$init" "$bundle" | hook createRuntime
+	is "$status $out$err" "0 " "rule by $1: matches"
+	over red | hook poststop
+	not_for_red "rule by $1: does not match" \
+		"container red: none of the 1 rules of $policy matches; add a rule for it, or a last one with \"match\": {}" \
+		".rules[0].match = $3"
+}
+matches cgroup "{cgroup: \"/${cgroup##*/}\"}" '{cgroup: "/none/*"}'
+matches uid '{uid: {min: 0, max: 0}}' '{uid: {min: 1, max: 9}}'
+matches stage '{stage: "createRuntime"}' '{stage: "prestart"}'
+
+# A machine that has core scheduling, and denies it to cotenant.
+if strace -o /dev/null true 2>/dev/null; then
+	denied() { # ON-UNSUPPORTED
+		write_policy ".classes.own.isolation = {mode: \"cookie\", on_unsupported: \"$1\", guard: false}"
+		state red "$init" "$bundle" | { strace -qq -o /dev/null -e inject=prctl:error=EPERM "$bin/cotenant-hook" createRuntime \
+			--policy "$policy" --state-dir "$state_dir" 2>&1; echo "$?"; }
+	}
+	like "$(denied refuse)" 'wants a core-scheduling cookie: .* \(denied\); run cotenant as root with CAP_SYS_PTRACE' "core scheduling denied: refused"
+	is "$(denied cores) $(jq -r .plan.mechanism "$state_dir/containers/red.json")" "0 cores" "core scheduling denied: whole cores in its place"
+	over red | hook poststop
+	is "$(denied degrade) $(jq -r '[.state, .plan.mechanism] | join(" ")' "$state_dir/containers/red.json")" "0 degraded none" \
+		"core scheduling denied: degraded"
+	over red | hook poststop
+else
+	skip "strace" "core scheduling denied"
+fi
+
 write_policy '.classes.own.cpu.count = 500'
 state red "$init" "$bundle" | hook createRuntime
 is "$status" 1 "more CPUs than there are"

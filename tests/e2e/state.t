@@ -148,6 +148,16 @@ bad_text "a key twice" '1:17: key "linux" again: it stands at 1:2 already' '{"li
 jq -nc '{annotations: [range(10000) | {key: "a\(.)", value: ""}] | from_entries}' >"$config"
 bad_config "10,000 annotations" "$bundle: config.json:1:16: annotations: 10000 entries, more than the 4096 that are allowed"
 
+# What the runtime sets itself wins, and is told.
+write_policy '.classes.own.memory = {policy: "bind", nodes: "0"}'
+write_bundle '.linux.memoryPolicy = {mode: "MPOL_INTERLEAVE", nodes: "0"}'
+state red "$init" "$bundle" | hook createRuntime
+is "$status $out$err" "0 " "linux.memoryPolicy in the spec"
+is "$(awk 'NR == 1 { print $2 }' "/proc/$init/numa_maps")" default "linux.memoryPolicy: the class's policy is not set"
+like "$(jq -r '.plan.reasons[]' "$state_dir/containers/red.json")" "linux.memoryPolicy" "linux.memoryPolicy: and why"
+over red | hook poststop
+write_policy
+
 # ---- the end of a container ----------------------------------------------------------------------------------------
 
 forgets() { # NAME STATE

@@ -31,13 +31,13 @@ is "$(snapshot | grep -v topology)" "$(grep -v topology <<<"$before")" "nothing 
 "$bin/cotenant" --state-dir "$state_dir" status >/dev/full 2>"$work/err"
 is "$? $(<"$work/err")" "1 cotenant: standard output: No space left on device" "what cannot be written was not said"
 
-cat "$cgroup/../cpuset.cpus" >"$cgroup/cpuset.cpus"
+fill_cpuset "$cgroup"
 like "$(tool status red)" "^red +red +own +[a-z]+ +cores +$(cat "$cgroup/cpuset.cpus") " "shows the kernel's CPUs, not the ledger's"
 if [ "$(nproc)" -gt 1 ]; then
 	like "$(tool status)" "^red +red +own +violated " "a cpuset that somebody changed"
 	like "$(tool status)" "^red: its cpuset has been changed: it may leave the cores that it owns$" "and what is wrong"
 	like "$(tool status)" "^1$" "a violation is not success"
-	cut -c1 "$cgroup/../cpuset.cpus" >"$cgroup/cpuset.cpus"
+	machine_cpus | cut -c1 >"$cgroup/cpuset.cpus"
 	jq --arg id green '.id = $id | .group = $id | .tenant = $id' "$state_dir/containers/red.json" >"$state_dir/containers/green.json"
 	like "$(tool status)" "^red: container green may run on its cores too$" "another on an owner's cores"
 	rm "$state_dir/containers/green.json"

@@ -8,7 +8,7 @@ export BUILD=build/fault
 missing=
 [ "$(cat /sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list 2>/dev/null | sort -u | wc -l)" -gt 1 ] ||
 	missing="a machine with two cores"
-[ -z "$missing" ] && [ -z "$(cpuset_mount)" ] && missing="a cgroup v1 cpuset hierarchy"
+[ -z "$missing" ] && [ -z "$(cpuset_mount)" ] && missing="a cpuset hierarchy"
 if [ -n "$missing" ]; then
 	skip "$missing" "the hook is killed"
 	exit 0
@@ -33,7 +33,7 @@ park() { # ID: a parked process in a cpuset of its own, anew
 	stop "$1"
 	local dir
 	dir=$(cpuset_mount)/cotenant-fault-$$-$1
-	mkdir "$dir" && cat "$dir/../cpuset.cpus" >"$dir/cpuset.cpus" && cat "$dir/../cpuset.mems" >"$dir/cpuset.mems"
+	mkdir "$dir" && fill_cpuset "$dir"
 	# shellcheck disable=SC2217 # it must not hold the pipe that the test's lines go to
 	busybox sleep 600 </dev/null >/dev/null 2>&1 &
 	pids[$1]=$!
@@ -54,7 +54,7 @@ run() { # ID STAGE [OPTION…]
 }
 entry() { jq -r "$2" "$state_dir/containers/$1.json" 2>/dev/null; }
 ids() { find "$state_dir/containers" -type f -printf '%f\n' | sort | tr '\n' ' '; }
-cpus_of() { cat "$(cpuset_mount)/cotenant-fault-$$-$1/cpuset.effective_cpus"; }
+cpus_of() { effective_cpus "$(cpuset_mount)/cotenant-fault-$$-$1"; }
 
 cleaned() { # WHAT IDS
 	is "$(ids)" "$2" "$1: the ledger has who lives, and no dead container"

@@ -1,0 +1,11 @@
+#!/bin/sh
+# The tests of the host that need a cpuset hierarchy, on cgroup v2, SMT, and several nodes.
+. tests/vm/lib.sh
+
+for name in ${*:-state command policy neighbours status}; do
+	out=$(tests/e2e/"$name".t 2>&1)
+	is "$?" 0 "e2e $name: comes to its end"
+	like "$out" "^ok " "e2e $name: ran"
+	is "$(echo "$out" | grep -A4 -E "^not ok|# SKIP")" "" "e2e $name: nothing failed, nothing was left out"
+done
+finish
