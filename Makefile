@@ -168,10 +168,11 @@ unit-programs: $(UNIT)
 # ---- seeing it work ----------------------------------------------------------------------------------------------
 
 demo:
-	@[ "$$(id -u)" = 0 ] || { echo "make demo needs root, since it starts containers: sudo make demo" >&2; exit 2; }
+	@[ "$$(id -u)" = 0 ] || command -v sudo >/dev/null || \
+		{ echo "make demo needs root, since it starts containers, and there is no sudo here" >&2; exit 2; }
 	$(Q)tests/need "make demo" $(NEED_DEMO)
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tests/demo $(O)
+	$(Q)$$([ "$$(id -u)" = 0 ] || echo sudo) tests/demo $(O)
 
 demo-vm:
 	$(Q)tests/need "make demo-vm" $(NEED_VM)

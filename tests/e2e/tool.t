@@ -12,6 +12,14 @@ for sample in oci-examples/policies/*.json; do
 	like "$(tool check "$work/$name")" "^$work/$name: right: [0-9]+ class(es)?, [0-9]+ rules?$" "check: $sample"
 	is "$(tool check "$work/$name" | tail -n 1)" 0 "check: $sample: status"
 done
+for toml in oci-examples/containerd/*.toml; do
+	is "$(sed -n "s/^ *base_runtime_spec = [\"']\(.*\)[\"']$/\1/p" "$toml")" /etc/containerd/cotenant-base-spec.json "$toml: names the base spec"
+	ok "$toml: where README says" grep -q '`/etc/containerd/cotenant-base-spec.json`' README.md
+	! command -v python3 >/dev/null || ok "$toml: is TOML" python3 -c 'import sys
+try: import tomllib
+except ImportError: sys.exit(0)
+tomllib.load(open(sys.argv[1], "rb"))' "$toml"
+done
 awk '/^```jsonc$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$work/readme.json"
 is "$(tool check "$work/readme.json")" "$work/readme.json: right: 3 classes, 3 rules"$'\n'0 "check: the policy in README.md"
 write_policy '.rules[0].tenant = "${annotation:a.b}" | .rules[0].trust = true'

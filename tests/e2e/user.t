@@ -76,6 +76,18 @@ like "$(as_user "$bin/cotenant" status)" '^red: not isolated: class "own" wants 
 	"on_unsupported degrade: status says what is missing"
 over red "$home/cotenant" | user_hook poststop
 
+# A process without no_new_privs takes no filter, and by then its memory policy is set: it must be as before.
+if grep -q '^NoNewPrivs:.0$' "/proc/$init/status"; then
+	write_policy '.classes.own = {isolation: {mode: "none", guard: ["memory"]}, memory: {policy: "bind", nodes: "0"}}'
+	chown "$user" "$policy"
+	state red "$init" "$bundle" | user_hook createRuntime
+	like "$status $err" '^1 .*: guard: .*the process has neither no_new_privs nor CAP_SYS_ADMIN' "a guard that cannot be had is refused"
+	is "$(awk 'NR == 1 { print $2 }' "/proc/$init/numa_maps")" default "and the memory policy that came before it is undone"
+	is "$(ls "$home/cotenant/containers")" "" "and nothing is left of it"
+	write_policy '.classes.own.isolation.on_unsupported = "degrade"'
+	chown "$user" "$policy"
+fi
+
 mkdir -m 700 "$state_dir"
 state red "$init" "$bundle" | user_hook createRuntime --state-dir "$state_dir"
 is "$status $out$err" \

@@ -2,7 +2,8 @@
 # The tests of the host that need a cpuset hierarchy, on cgroup v2, SMT, and several nodes.
 . tests/vm/lib.sh
 
-for name in ${*:-state command policy neighbours status}; do
+[ $# -gt 0 ] || set -- state command status
+for name; do
 	out=$(tests/e2e/"$name".t 2>&1)
 	is "$?" 0 "e2e $name: comes to its end"
 	like "$out" "^ok " "e2e $name: ran"
