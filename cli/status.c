@@ -30,11 +30,6 @@ struct seen {
 	struct error why;
 };
 
-static bool owns(const struct entry *e)
-{
-	return e->plan->mechanism == MECHANISM_CORES || e->plan->exclusive;
-}
-
 /* Another that may run on cores which this one was to have without it. */
 static const struct seen *intruder(const struct topology *topo, const struct seen *owner, const struct seen *all, size_t n)
 {
@@ -64,13 +59,13 @@ static char *violation(const struct topology *topo, const struct seen *s, const 
 
 	if (!o->alive || s->entry->state == ENTRY_INTENT)
 		return NULL;
-	if (owns(s->entry) && o->has_cpuset)
+	if (plan_owns(p) && o->has_cpuset)
 		other = intruder(topo, s, all, n);
 	if (p->mechanism == MECHANISM_COOKIE && o->tagged != o->threads)
 		len = asprintf(&said, "%zu of its %zu threads carry the cookie of its group", o->tagged, o->threads);
 	else if (p->mechanism == MECHANISM_NO_SIBLINGS && topo->smt > 1)
 		len = asprintf(&said, "SMT was switched on after it had started without a cookie");
-	else if (owns(s->entry) && o->has_cpuset && !mask_subset(&o->cpus, &p->cpus))
+	else if (plan_owns(p) && o->has_cpuset && !mask_subset(&o->cpus, &p->cpus))
 		len = asprintf(&said, "its cpuset has been changed: it may leave the cores that it owns");
 	else if (other)
 		len = asprintf(&said, "container %s may run on its cores too", other->id);

@@ -289,11 +289,6 @@ static int lock_and_look(struct create *c, bool all, struct error *err)
 	}
 }
 
-static bool owns(const struct plan *p)
-{
-	return p->mechanism == MECHANISM_CORES || p->exclusive;
-}
-
 /* The own entry first: where neighbours are made to move, somebody must be on record for whom. */
 static int write_intent(struct create *c, struct error *err)
 {
@@ -302,7 +297,7 @@ static int write_intent(struct create *c, struct error *err)
 
 	c->in_ledger = true;
 	c->set_cpus = p->set_cpus;
-	c->owned = owns(p);
+	c->owned = plan_owns(p);
 	r = ledger_put(c->ledger, c->entry, err);
 	return r < 0 ? r : sys_put_adjusts(c->ledger, p->adjusts, p->n_adjusts, err);
 }
@@ -396,7 +391,7 @@ static void disown(struct create *c)
 {
 	cleanup_error struct error err = { 0 };
 
-	if (c->owned && !owns(c->entry->plan) && sys_settle(c->s, c->ledger, c->facts, &err) < 0)
+	if (c->owned && !plan_owns(c->entry->plan) && sys_settle(c->s, c->ledger, c->facts, &err) < 0)
 		hook_say(c->h, error_text(&err));
 }
 
@@ -448,7 +443,7 @@ static int unplaced(const struct create *c, struct plan **ret_plan, struct error
 	if (!p)
 		return error_set(err, ENOMEM, "no memory");
 	for (size_t i = 0; i < c->place.n_occupants; i++)
-		if (c->place.occupants[i].mechanism == MECHANISM_CORES || c->place.occupants[i].exclusive)
+		if (occupant_owns(&c->place.occupants[i]))
 			return error_set(err, EOPNOTSUPP,
 					 "on_error \"admit\" cannot be followed: container %s owns its cores, and this "
 					 "one could not be kept off them",

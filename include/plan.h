@@ -43,6 +43,12 @@ struct occupant {
 	const struct mask *wish; /* what it would have if no `cores` tenant had come since */
 };
 
+/* Whether others must keep off its cores. */
+static inline bool occupant_owns(const struct occupant *o)
+{
+	return o->mechanism == MECHANISM_CORES || o->exclusive;
+}
+
 struct place_facts {
 	const struct topology *topo;
 	const struct policy *policy;
@@ -101,6 +107,12 @@ struct plan {
 	struct plan_adjust *adjusts;
 	size_t n_adjusts;
 };
+
+/* Whether it takes whole cores off which others must keep. */
+static inline bool plan_owns(const struct plan *p)
+{
+	return p->mechanism == MECHANISM_CORES || p->exclusive;
+}
 
 void plan_free(struct plan *p);
 void plan_freep(struct plan **p);

@@ -193,7 +193,7 @@ int board_new(const struct place_facts *facts, struct plan *plan, struct board *
 	b->load = calloc(b->words * 64 + 1, sizeof(*b->load));
 	if (!b->load)
 		return -ENOMEM;
-	b->owner = plan->mechanism == MECHANISM_CORES || plan->exclusive;
+	b->owner = plan_owns(plan);
 	r = index_cores(b);
 	if (r < 0)
 		return r;

@@ -121,7 +121,3 @@ void fences_freep(struct fences **f);
 void fences_target(const struct fences *f, const struct occupant *o, struct mask *ret_target);
 int neighbours_with(const struct topology *topo, const struct occupant *occupants, size_t n,
 		    const struct occupant *newcomer, struct plan_adjust **ret, size_t *ret_n) must_check;
-static inline bool occupant_owns(const struct occupant *o)
-{
-	return o->mechanism == MECHANISM_CORES || o->exclusive;
-}

@@ -82,8 +82,7 @@ static int start_leaving(struct sys *s, struct ledger *l, struct entry *e, struc
 /* Whether its end changes anything for others. */
 static bool owes(const struct entry *e)
 {
-	return e->state == ENTRY_LEAVING || e->plan->mechanism == MECHANISM_CORES || e->plan->exclusive ||
-	       e->plan->set_weights;
+	return e->state == ENTRY_LEAVING || plan_owns(e->plan) || e->plan->set_weights;
 }
 
 /* An entry that owes nothing is dropped at once, another marked as leaving. Needs the group's lock. */
