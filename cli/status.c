@@ -186,7 +186,7 @@ static int observe_all(struct look *look, const struct cli_options *o, struct er
 	for (size_t i = 0; look->seen && i < n; i++)
 		observe(look, ids[i]);
 	ledger_ids_free(ids, n);
-	return look->seen ? 0 : error_set(err, ENOMEM, "no memory");
+	return look->seen ? 0 : error_no_memory(err);
 }
 
 /* Who shares a core with whom is told from all of them, whichever is shown. */
@@ -198,7 +198,7 @@ static int collect(struct look *look, const struct cli_options *o, struct table 
 		return r;
 	t->rows = calloc(look->n_seen + 1, sizeof(*t->rows));
 	if (!t->rows)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	for (size_t i = 0; i < look->n_seen; i++) {
 		const struct seen *s = &look->seen[i];
 		char *against = NULL;

@@ -144,7 +144,7 @@ static int read_state(const struct sys *s, struct arena *a, char **ret_text, siz
 		}
 	}
 	if (!text)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	*ret_text = text;
 	*ret_len = used;
 	return 0;

@@ -156,7 +156,7 @@ static int place_facts(struct create *c, struct error *err)
 static int copy_string(char **to, const char *from, struct error *err)
 {
 	if (from && !(*to = strdup(from)))
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	return 0;
 }
 
@@ -166,7 +166,7 @@ static int new_entry(struct create *c, struct error *err)
 	int r;
 
 	if (!e)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	e->pid = c->init.pid;
 	e->start_time = c->init.start_time;
 	e->actor = getpid();
@@ -261,7 +261,7 @@ static int sweep(struct create *c, const char *const *stale, size_t n, struct er
 	for (size_t i = 0; ids && i < n; i++)
 		if (!(ids[i] = arena_strdup(&c->arena, stale[i])))
 			ids = NULL;
-	return ids ? sys_sweep(c->s, c->ledger, &c->source, ids, n, err) : error_set(err, ENOMEM, "no memory");
+	return ids ? sys_sweep(c->s, c->ledger, &c->source, ids, n, err) : error_no_memory(err);
 }
 
 /* Takes the lock and reads who is there. Entries that turn out stale are cleaned up first, without the lock. */
@@ -441,7 +441,7 @@ static int unplaced(const struct create *c, struct plan **ret_plan, struct error
 	cleanup_plan struct plan *p = calloc(1, sizeof(*p));
 
 	if (!p)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	for (size_t i = 0; i < c->place.n_occupants; i++)
 		if (occupant_owns(&c->place.occupants[i]))
 			return error_set(err, EOPNOTSUPP,

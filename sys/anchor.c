@@ -182,7 +182,7 @@ static int spawn_anchor(const struct sys *s, const struct ledger *l, const struc
 	int r;
 
 	if (!title)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	r = keeper_spawn(s, l->dir_fd, l->path, title, ret_pid, ret_go_fd, &why);
 	if (r == 0)
 		return 0;

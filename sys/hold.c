@@ -175,7 +175,7 @@ static int seize(struct held *h, pid_t tid, struct error *err)
 		return errno == ESRCH ? 0 : explain_seize(h, tid, errno, err);
 	if (!add_thread(h, tid)) {
 		ptrace(PTRACE_DETACH, tid, NULL, NULL);
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	}
 	ptrace(PTRACE_INTERRUPT, tid, NULL, NULL); /* fails when the thread has ended: the wait tells */
 	return 0;

@@ -135,7 +135,7 @@ static int open_memory(struct held *h, struct error *err)
 
 	if (asprintf(&path, "/proc/%d/mem", h->pid) < 0) {
 		path = NULL;
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	}
 	h->mem_fd = openat(h->s->root_fd, path + 1, O_RDWR | O_CLOEXEC);
 	if (h->mem_fd < 0)
@@ -155,7 +155,7 @@ int held_open(const struct sys *s, pid_t pid, struct held **ret_held, struct err
 		return error_set(err, ENOTSUP, "memory policies and guards can be set on x86-64 only");
 	h = calloc(1, sizeof(*h));
 	if (!h)
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	*h = (struct held){ .s = s, .pid = pid, .mem_fd = -1 };
 	r = watch_stops(h);
 	if (r < 0) {

@@ -16,7 +16,7 @@ static int write_cpuset(struct sys *s, const struct cpuset *c, const struct plan
 	cleanup_free char *mems = p->set_mems ? nodemask_format(p->mems) : NULL;
 
 	if ((p->set_cpus && !cpus) || (p->set_mems && !mems))
-		return error_set(err, ENOMEM, "no memory");
+		return error_no_memory(err);
 	return cpuset_write(s, c, cpus, mems, err);
 }
 
@@ -44,7 +44,7 @@ int sys_put_adjusts(struct ledger *l, const struct plan_adjust *items, size_t n,
 {
 	struct entry **list = calloc(n + 1, sizeof(*list));
 	size_t kept = 0;
-	int r = list ? 0 : error_set(err, ENOMEM, "no memory");
+	int r = list ? 0 : error_no_memory(err);
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		r = ledger_get(l, items[i].id, &list[kept], err);
@@ -102,7 +102,7 @@ static int take_marks_off(struct ledger *l, const struct plan_adjust *written, s
 {
 	struct entry **list = calloc(n + 1, sizeof(*list));
 	size_t kept = 0;
-	int r = list ? ledger_lock(l, err) : error_set(err, ENOMEM, "no memory");
+	int r = list ? ledger_lock(l, err) : error_no_memory(err);
 
 	if (r < 0) {
 		free(list);
@@ -129,7 +129,7 @@ int sys_sync_adjusts(struct sys *s, struct ledger *l, const struct cgroup_layout
 		     const struct plan_adjust *items, size_t n, struct error *err)
 {
 	struct plan_adjust *written = calloc(n + 1, sizeof(*written));
-	int first = written ? 0 : error_set(err, ENOMEM, "no memory");
+	int first = written ? 0 : error_no_memory(err);
 
 	for (size_t i = 0; written && i < n; i++) {
 		cleanup_error struct error found = { 0 };
