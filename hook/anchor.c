@@ -104,25 +104,35 @@ static bool has_cookie(void)
 	return sys_real_ops.cookie_get(0, &cookie) == 0 && cookie != 0;
 }
 
-int anchor_main(void)
+int anchor_prepare(void)
 {
-	sigset_t none;
-
-	sigemptyset(&none);
-	if (!has_cookie()) {
-		fputs("cotenant-anchor: no cookie to hold: with --hold this program is started by cotenant\n", stderr);
-		return 1;
-	}
-	if (!told_to_stay() || chdir("/") < 0)
-		return 1;
+	if (chdir("/") < 0)
+		return -errno;
 	/* Best effort: the OOM killer would take the tenant's cookie with it. Needs CAP_SYS_RESOURCE. */
 	if (!write_file("/proc/self/oom_score_adj", "-1000"))
 		errno = 0;
 	leave_v1_cgroups();
-	if (drop_privileges() < 0 || sandbox_anchor() < 0)
+	return drop_privileges();
+}
+
+int anchor_hold(void)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	if (!told_to_stay() || sandbox_anchor() < 0)
 		return 1;
 	for (;;)
 		sigsuspend(&none);
+}
+
+static int anchor_main(void)
+{
+	if (!has_cookie()) {
+		fputs("cotenant-anchor: no cookie to hold: with --hold this program is started by cotenant\n", stderr);
+		return 1;
+	}
+	return anchor_prepare() < 0 ? 1 : anchor_hold();
 }
 
 static const char usage[] =

@@ -5,9 +5,12 @@
  * monitor. Most of those only reap what they are given. `crun run` in the foreground waits until every child is gone,
  * and would never return. A process that is no descendant of the runtime must be the parent, and that is all this is.
  *
- * The protocol, on a SOCK_SEQPACKET connection: the hook sends the name to show in ps(1); the anchor, forked for this
- * connection, answers with struct keeper_answer, and from then on treats the connection as an anchor's standard input.
- * When it cannot be forked, the keeper answers in its place, with pid 0, and the hook starts the anchor itself.
+ * One child is always ready: it has a cookie, waits for a connection, and becomes the anchor that this asks for. To fork
+ * it and to take its privileges away is no container's time.
+ *
+ * The protocol, on a SOCK_SEQPACKET connection: the hook sends the name to show in ps(1); the child answers with struct
+ * keeper_answer, and from then on treats the connection as an anchor's standard input. When there can be no child, the
+ * keeper answers in its place, with pid 0, and the hook starts the anchor itself.
  */
 #include "anchor.h"
 
@@ -27,7 +30,9 @@
 #define BACKLOG 64
 #define TITLE_MAX 256
 #define HOOK_TIMEOUT_S 60 /* a hook that connects and says nothing */
-#define RETRY_MS 100      /* when there is no descriptor or memory for a connection */
+#define RETRY_MS 100      /* when there is no descriptor or memory for a child or a connection */
+#define SPARE "cotenant-spare" /* the child's name while it is nobody's anchor */
+#define END_MS 1000       /* a killed keeper's child may be there so long */
 
 /* ---- the socket ---- */
 
@@ -62,8 +67,16 @@ static int look_for_listener(int dir_fd, pid_t *ret_pid)
 	return -EADDRINUSE;
 }
 
+/* A keeper that was killed; its child, which has the socket too, is about to be. */
+static bool is_gone(const struct sys *s, pid_t pid)
+{
+	cleanup_proc struct proc_ref p = PROC_REF_NONE;
+
+	return pid > 0 && proc_open(s, pid, &p) == -ESRCH;
+}
+
 /* Where a keeper that died left its socket. */
-static int clear_place(int dir_fd, const char *dir, struct error *err)
+static int clear_place(const struct sys *s, int dir_fd, const char *dir, struct error *err)
 {
 	struct stat st;
 	pid_t pid = 0;
@@ -74,6 +87,10 @@ static int clear_place(int dir_fd, const char *dir, struct error *err)
 	if (!S_ISSOCK(st.st_mode))
 		return error_set(err, ENOTSOCK, "%s/" KEEPER_SOCKET ": is no socket: remove it", dir);
 	r = look_for_listener(dir_fd, &pid);
+	for (int ms = 0; r == -EADDRINUSE && is_gone(s, pid) && ms < END_MS; ms += RETRY_MS) {
+		poll(NULL, 0, RETRY_MS);
+		r = look_for_listener(dir_fd, &pid);
+	}
 	if (r == -EADDRINUSE && pid > 0)
 		return error_set(err, -r, "%s/" KEEPER_SOCKET ": a keeper listens there already: process %d", dir, pid);
 	if (r == -EADDRINUSE)
@@ -86,7 +103,7 @@ static int clear_place(int dir_fd, const char *dir, struct error *err)
 	return r < 0 ? error_set(err, -r, "%s/" KEEPER_SOCKET ": %s", dir, strerror(-r)) : 0;
 }
 
-static int listen_in(int dir_fd, const char *dir, int *ret_fd, struct error *err)
+static int listen_in(const struct sys *s, int dir_fd, const char *dir, int *ret_fd, struct error *err)
 {
 	const struct sockaddr_un address = socket_address(dir_fd);
 	cleanup_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -96,7 +113,7 @@ static int listen_in(int dir_fd, const char *dir, int *ret_fd, struct error *err
 	if (flock(dir_fd, LOCK_EX | LOCK_NB) < 0)
 		return errno == EWOULDBLOCK ? error_set(err, errno, "%s: another keeper is starting", dir) :
 					      error_set(err, errno, "%s: %s", dir, strerror(errno));
-	r = clear_place(dir_fd, dir, err);
+	r = clear_place(s, dir_fd, dir, err);
 	if (r < 0)
 		return r;
 	umask(0177);
@@ -121,19 +138,28 @@ static int listen_at(const char *dir, int *ret_fd, struct error *err)
 	dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir_fd < 0)
 		return error_set(err, errno, "state directory %s: %s", dir, strerror(errno));
-	return listen_in(dir_fd, dir, ret_fd, err);
+	return listen_in(&s, dir_fd, dir, ret_fd, err);
 }
 
 /* ---- connections ---- */
 
-/* In the child of one connection. */
-static int serve(int fd)
+static int next_connection(int listener)
+{
+	int fd;
+
+	do
+		fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+	return fd;
+}
+
+/* As the anchor that the connection asks for. */
+static int serve(int fd, struct keeper_answer answer)
 {
 	const struct timeval patience = { .tv_sec = HOOK_TIMEOUT_S };
 	struct ucred peer = { .uid = (uid_t) -1 };
 	socklen_t len = sizeof(peer);
 	char title[TITLE_MAX + 1] = "";
-	struct keeper_answer answer = { .pid = getpid() };
 
 	/* The socket is the owner's alone; who passed it on to another must not have cookies made all the same. */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.uid != geteuid() ||
@@ -141,50 +167,94 @@ static int serve(int fd)
 	    recv(fd, title, TITLE_MAX, 0) <= 0)
 		return 1;
 	prctl(PR_SET_NAME, title, 0, 0, 0);
-	setsid();
-	answer.result = coresched_create();
+	if (answer.result < 0) /* memory may have been short */
+		answer.result = coresched_create();
 	if (send(fd, &answer, sizeof(answer), MSG_NOSIGNAL) != sizeof(answer) || answer.result < 0)
 		return 1;
 	if (dup2(fd, STDIN_FILENO) < 0 || close_range(3, ~0u, 0) < 0)
 		return 1;
-	return anchor_main();
+	return anchor_hold();
 }
 
-static void say_no(int fd, int code)
+/* In the child. Until it has a connection it goes with the keeper: hooks must find nobody where nobody follows. */
+static int wait_ready(int listener, int taken_fd, pid_t keeper)
+{
+	struct keeper_answer answer = { .pid = getpid(), .result = coresched_create() };
+	int fd;
+
+	setsid();
+	if (anchor_prepare() < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != keeper)
+		return 1;
+	prctl(PR_SET_NAME, SPARE, 0, 0, 0);
+	fd = next_connection(listener);
+	if (fd < 0 || prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0 || write(taken_fd, "", 1) != 1)
+		return 1;
+	close(taken_fd);
+	close(listener);
+	return serve(fd, answer);
+}
+
+/* *ret_fd tells what becomes of the child: a byte when it has a connection, the end when it died before. */
+static int fork_child(int listener, int *ret_fd)
+{
+	const pid_t self = getpid();
+	int ends[2], r = 0;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		close(ends[0]);
+		_exit(wait_ready(listener, ends[1], self));
+	}
+	if (pid < 0)
+		r = -errno;
+	close(ends[1]);
+	if (r < 0)
+		close(ends[0]);
+	else
+		*ret_fd = ends[0];
+	return r;
+}
+
+static bool was_taken(int fd)
+{
+	char byte;
+	ssize_t n;
+
+	do
+		n = read(fd, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	return n == 1;
+}
+
+/* To one hook, if one comes in time: it need not wait for a child that there may never be. */
+static void say_no(int listener, int code)
 {
 	const struct keeper_answer answer = { .result = -code };
+	struct pollfd in = { .fd = listener, .events = POLLIN };
+	cleanup_fd int fd = -1;
 
-	if (send(fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+	if (poll(&in, 1, RETRY_MS) <= 0)
+		return;
+	fd = next_connection(listener);
+	if (fd < 0)
+		poll(NULL, 0, RETRY_MS);
+	else if (send(fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		return; /* the hook finds its connection closed */
 }
 
-/* What accept(2) fails with for good: it is no listening socket any more. All else passes. */
-static bool is_final(int error)
-{
-	return error == EBADF || error == EINVAL || error == ENOTSOCK || error == EOPNOTSUPP || error == EFAULT;
-}
-
-static void keep(int listener)
+static _Noreturn void keep(int listener)
 {
 	for (;;) {
-		cleanup_fd int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-		pid_t pid;
+		cleanup_fd int fd = -1;
+		int r = fork_child(listener, &fd);
 
-		if (fd < 0 && is_final(errno))
-			return;
-		if (fd < 0) {
-			if (errno != EINTR && errno != ECONNABORTED)
-				poll(NULL, 0, RETRY_MS);
-			continue;
-		}
-		pid = fork();
-		if (pid == 0) {
-			/* Or hooks could still connect when the keeper is gone, and nobody would answer. */
-			close(listener);
-			_exit(serve(fd));
-		}
-		if (pid < 0)
-			say_no(fd, errno);
+		if (r < 0)
+			say_no(listener, -r);
+		else if (!was_taken(fd))
+			poll(NULL, 0, RETRY_MS);
 	}
 }
 
@@ -227,5 +297,4 @@ int keeper_main(const char *state_dir)
 	if (sigaction(SIGCHLD, &no_zombies, NULL) < 0 || chdir("/") < 0 || forget_output() < 0)
 		return 1;
 	keep(listener);
-	return 1;
 }

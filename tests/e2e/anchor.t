@@ -73,6 +73,7 @@ keeper_error "a second keeper, the first stopped" "$state_dir/keeper: a keeper l
 end_keeper
 ok "the socket of a killed keeper is there" test -S "$state_dir/keeper"
 start_keeper
+children() { pgrep -P "$keeper" -x cotenant-spare; }
 listens() { grep -q "^State:.S" "/proc/$keeper/status" && [ "$(readlink "/proc/$keeper/fd/2")" = /dev/null ]; }
 ok "and is taken over" wait_for listens
 is "$(stat -c %a "$state_dir/keeper")" 600 "the socket is the owner's alone"
@@ -87,7 +88,8 @@ done
 one_left() { [ "$(kill -0 "${keepers[@]}" 2>&1 | grep -c 'No such process')" = 7 ]; }
 ok "of eight keepers one is left" wait_for one_left
 for keeper in "${keepers[@]}"; do kill -0 "$keeper" 2>/dev/null && break; done
-keeper_error "and it listens" "$state_dir/keeper: a keeper listens there already: process $keeper"
+ok "and it listens" wait_for listens
+keeper_error "as one more is told" "$state_dir/keeper: a keeper listens there already: process $keeper"
 end_keeper
 wait "${keepers[@]}" 2>/dev/null
 
@@ -97,9 +99,21 @@ exec 7>"$work/lock"
 keeper=$!
 exec 7>&-
 ok "without standard descriptors" wait_for listens
-is "$(readlink "/proc/$keeper/fd/"* | sed 's/:.*//' | sort | uniq -c | tr -s ' \n' ' ')" " 3 /dev/null 1 socket " \
-	"the keeper has its socket open, and nothing else"
+ok "the next anchor waits to be asked for" wait_for children
+is "$(readlink "/proc/$keeper/fd/"* | sed 's/:.*//' | sort | uniq -c | tr -s ' \n' ' ')" " 3 /dev/null 1 pipe 1 socket " \
+	"the keeper has its socket open, what that one tells it, and nothing else"
+child=$(children)
+is "$(readlink "/proc/$child/fd/"* | sed 's/:.*//' | sort | uniq -c | tr -s ' \n' ' ')" " 3 /dev/null 1 pipe 1 socket " \
+	"and so has that one"
+is "$(grep -E '^(CapPrm|CapEff|CapBnd|NoNewPrivs):' "/proc/$child/status" | tr -d ' \t\n')" \
+	"CapPrm:0000000000000000CapEff:0000000000000000CapBnd:0000000000000000NoNewPrivs:1" "which has given up its privileges"
+kill -9 "$child"
+replaced() { [ -n "$(children)" ] && [ "$(children)" != "$child" ]; }
+ok "when it is killed, another takes its place" wait_for replaced
+child=$(children)
 end_keeper
+gone() { ! kill -0 "$child"; }
+ok "and with the keeper it goes" wait_for gone
 
 long=$work/$(printf '%0100d' 0)/$(printf '%0100d' 0)
 start_keeper "$long"

@@ -526,14 +526,18 @@ static void test_real_keeper(void **state)
 	struct fixture *f = *state;
 	cleanup_free char *text = NULL;
 	pid_t keeper = start_keeper(f);
+	int fd;
 
 	expect_keepers_anchor(f);
 	expect_keepers_anchor(f);
 	assert_int_equal(kill(keeper, SIGSTOP), 0);
+	fd = client(0); /* takes the child that is ready */
+	assert_true(fd >= 0);
 	assert_true(asprintf(&text, "the keeper (process %d) did not answer in time", keeper) > 0);
 	expect_late(f, text);
 	f->s.deadline_ns = sys_now_ns() + LONG_MS * INT64_C(1000000);
 	assert_int_equal(kill(keeper, SIGCONT), 0);
+	close(fd);
 	expect_keepers_anchor(f);
 	end_keeper(keeper);
 	expect_own_anchor(f);

@@ -230,7 +230,7 @@ static void test_real_process(void **state)
 	assert_true(proc_alive(&s, t.pid, p.start_time));
 	assert_int_equal(proc_kill(&s, t.pid, p.start_time), 0);
 	ended = (struct pollfd){ .fd = p.pidfd, .events = POLLIN };
-	assert_int_equal(poll(&ended, 1, 0), 1);
+	assert_int_equal(poll(&ended, 1, 60000), 1);
 	/* Not reaped yet: a zombie counts as gone. */
 	assert_false(proc_alive(&s, t.pid, p.start_time));
 	assert_int_equal(proc_open(&s, t.pid, &again), -ESRCH);

@@ -173,11 +173,15 @@ leftovers() {
 	done
 }
 
-# By their program: an anchor that the keeper forked has the group for a name. The keeper is none.
+# By their program: an anchor that the keeper forked has the group for a name. The keeper is none, nor is its child that
+# waits to become one.
 anchors() {
 	# shellcheck disable=SC2012 # find(1) of busybox does not print where links lead
 	ls -l /proc/[0-9]*/exe 2>/dev/null | sed -n 's|.* /proc/\([0-9]*\)/exe -> .*/cotenant-anchor\( (deleted)\)\{0,1\}$|anchor \1|p' |
-		grep -vx "anchor ${keeper:-none}"
+		while read -r anchor_word anchor_pid; do
+			[ "$anchor_pid" = "${keeper:-none}" ] || [ "$(cat "/proc/$anchor_pid/comm" 2>/dev/null)" = cotenant-spare ] ||
+				echo "$anchor_word $anchor_pid"
+		done
 }
 
 # ---- evidence ----
