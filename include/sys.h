@@ -160,15 +160,23 @@ int held_read(struct held *h, unsigned long address, void *data, size_t len) mus
 
 /* ---- memory policy (sys/mempolicy.c) and guard (sys/guard.c, filter from sys/sandbox.c) ---- */
 
+/* As get_mempolicy(2) tells it: the mode with its flags, and with static nodes those that were asked for. */
+#define MEMPOLICY_NODES 1024 /* it wants room for as many as the kernel could have (MAX_NUMNODES) */
+struct mempolicy {
+	int32_t mode;
+	unsigned long nodes[MEMPOLICY_NODES / (8 * sizeof(unsigned long))];
+};
+
 /* The kernel's number of a policy mode (uapi/linux/mempolicy.h), without flags. */
 int mempolicy_mode(enum memory_policy policy);
 /*
- * In every held thread, MPOL_F_STATIC_NODES, each read back. On failure all get the policy again that the first one had:
- * in a parked init they inherited it.
+ * In every held thread, MPOL_F_STATIC_NODES, each read back. *ret_old is the policy that the first one had. On failure
+ * all get that again: in a parked init they inherited it.
  */
-int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, struct error *err) must_check;
-/* Back to the default policy in every held thread. */
-int mempolicy_reset(struct held *h, struct error *err) must_check;
+int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, struct mempolicy *ret_old,
+		     struct error *err) must_check;
+/* The old policy again, in every held thread. */
+int mempolicy_restore(struct held *h, const struct mempolicy *old, struct error *err) must_check;
 /* Whether the kernel knows MPOL_WEIGHTED_INTERLEAVE (its sysfs directory is there: Linux 6.9). */
 bool mempolicy_has_weighted(const struct sys *s);
 /* The policy of a process as numa_maps shows it for its first mapping, malloc'd, such as "weighted interleave=static:0,2". */

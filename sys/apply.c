@@ -19,6 +19,7 @@ struct run {
 	struct apply_target *t;
 	struct plan *plan;
 	struct held *held; /* opened by the first step that injects, so that threads are stopped once */
+	struct mempolicy old_policy;
 };
 
 /* ---- cpuset ---- */
@@ -160,12 +161,13 @@ static int do_memory(struct run *run, struct error *err)
 {
 	int r = hold(run, err);
 
-	return r < 0 ? r : mempolicy_inject(run->held, run->plan->memory_policy, run->plan->memory_nodes, err);
+	return r < 0 ? r : mempolicy_inject(run->held, run->plan->memory_policy, run->plan->memory_nodes,
+						&run->old_policy, err);
 }
 
 static void undo_memory(struct run *run)
 {
-	if (run->held && mempolicy_reset(run->held, NULL) < 0)
+	if (run->held && mempolicy_restore(run->held, &run->old_policy, NULL) < 0)
 		return;
 }
 

@@ -13,23 +13,16 @@
 /* Relative to the root. */
 #define WEIGHTED_DIR "sys/kernel/mm/mempolicy/weighted_interleave"
 
-/* get_mempolicy(2) wants room for as many nodes as the kernel could have (MAX_NUMNODES), one bit less than is passed. */
-#define KERNEL_NODES 1024
-#define KERNEL_MAXNODE (KERNEL_NODES + 1)
+/* One bit less than is passed counts. */
+#define KERNEL_MAXNODE (MEMPOLICY_NODES + 1)
 /* mpol_to_str() formats into 64 bytes in show_numa_map(): a long node list is cut. */
 #define KERNEL_TEXT_MAX 63
 /* More than ADDRESS and POLICY, so that the kernel formats one line and walks the pages of one mapping. */
 #define FIRST_LINE 128
 
-/* As get_mempolicy(2) tells it: the mode with its flags, and with static nodes those that were asked for. */
-struct raw_policy {
-	int32_t mode;
-	unsigned long nodes[KERNEL_NODES / (8 * sizeof(unsigned long))];
-};
-
 /* As it lies in the process's scratch memory. */
 struct area {
-	struct raw_policy set, got;
+	struct mempolicy set, got;
 };
 
 /* Names as in mm/mempolicy.c, policy_modes[]; longer ones before those they begin with. */
@@ -151,7 +144,7 @@ static int check_used(struct held *h, pid_t tid, int mode, nodemask nodes, struc
 
 /* ---- injected calls ---- */
 
-static int get_policy(struct held *h, size_t thread, unsigned long area, struct raw_policy *ret)
+static int get_policy(struct held *h, size_t thread, unsigned long area, struct mempolicy *ret)
 {
 	const unsigned long mode_at = area + offsetof(struct area, got.mode);
 	const unsigned long nodes_at = area + offsetof(struct area, got.nodes);
@@ -197,7 +190,7 @@ static int set_error(pid_t tid, int mode, nodemask nodes, int code, struct error
  */
 static int read_back(struct held *h, size_t thread, unsigned long area, int mode, nodemask nodes, struct error *err)
 {
-	struct raw_policy got, want = { .mode = mode | (nodes ? MPOL_F_STATIC_NODES : 0), .nodes = { nodes } };
+	struct mempolicy got, want = { .mode = mode | (nodes ? MPOL_F_STATIC_NODES : 0), .nodes = { nodes } };
 	const pid_t tid = held_tid(h, thread);
 	int r;
 
@@ -229,7 +222,7 @@ static int inject_thread(struct held *h, size_t thread, unsigned long area, int 
 static int inject_all(struct held *h, unsigned long area, int mode, nodemask nodes, size_t *ret_changed,
 		      struct error *err)
 {
-	const struct raw_policy set = { .nodes = { nodes } };
+	const struct mempolicy set = { .nodes = { nodes } };
 	int r = held_write(h, area + offsetof(struct area, set), &set, sizeof(set));
 
 	if (r < 0)
@@ -243,32 +236,35 @@ static int inject_all(struct held *h, unsigned long area, int mode, nodemask nod
 	return r;
 }
 
-/* Of the first `n` threads, to what one of them had: the threads of a parked init inherited theirs from its first. */
-static void put_back(struct held *h, size_t n, unsigned long area, const struct raw_policy *old, int code,
-		     struct error *err)
+/* Of the first `n` threads. */
+static int put_back(struct held *h, size_t n, unsigned long area, const struct mempolicy *old, struct error *err)
 {
-	int written = held_write(h, area + offsetof(struct area, set), old, sizeof(*old));
+	int first;
 
 	held_undo(h);
+	first = held_write(h, area + offsetof(struct area, set), old, sizeof(*old));
+	if (first < 0)
+		return error_set(err, -first, "the memory policy of process %d could not be put back", held_pid(h));
 	for (size_t i = 0; i < n; i++) {
-		int r = written < 0 ? written :
-				      set_policy(h, i, old->mode, area + offsetof(struct area, set.nodes),
-						 KERNEL_MAXNODE);
+		int r = set_policy(h, i, old->mode, area + offsetof(struct area, set.nodes), KERNEL_MAXNODE);
 
-		if (r < 0)
-			error_prefix(err, code, "memory policy of thread %d could not be put back", held_tid(h, i));
+		if (r < 0 && first == 0)
+			first = error_set(err, -r, "memory policy of thread %d could not be put back", held_tid(h, i));
 	}
+	return first;
 }
 
-int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, struct error *err)
+int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, struct mempolicy *ret_old,
+		     struct error *err)
 {
 	int mode = mempolicy_mode(policy), r;
-	struct raw_policy old;
+	cleanup_error struct error second = { 0 };
+	struct mempolicy old;
 	unsigned long area;
 	size_t changed = 0;
 
 	if (mode < 0 || policy == MEMORY_INHERIT)
-		return mode < 0 ? mode : 0;
+		return error_set(err, EINVAL, "memory policy %u is none that could be set", policy);
 	if (policy == MEMORY_LOCAL)
 		nodes = 0; /* takes neither nodes nor flags */
 	else if (!nodes)
@@ -282,19 +278,22 @@ int mempolicy_inject(struct held *h, enum memory_policy policy, nodemask nodes, 
 	if (r < 0)
 		return set_error(held_tid(h, 0), mode, nodes, r, err);
 	r = inject_all(h, area, mode, nodes, &changed, err);
-	if (r < 0)
-		put_back(h, changed, area, &old, r, err);
+	if (r == 0)
+		*ret_old = old;
+	else if (put_back(h, changed, area, &old, &second) < 0)
+		error_prefix(err, r, "%s", error_text(&second));
 	return r;
 }
 
-int mempolicy_reset(struct held *h, struct error *err)
+int mempolicy_restore(struct held *h, const struct mempolicy *old, struct error *err)
 {
-	held_undo(h);
-	for (size_t i = 0; i < held_threads(h); i++) {
-		int r = set_policy(h, i, MPOL_DEFAULT, 0, 0);
+	unsigned long area;
+	int r;
 
-		if (r < 0)
-			return set_error(held_tid(h, i), MPOL_DEFAULT, 0, r, err);
-	}
-	return 0;
+	held_undo(h);
+	r = held_scratch(h, sizeof(struct area), &area);
+	if (r < 0)
+		return error_set(err, -r, "process %d: call arguments cannot be put into its memory: %s", held_pid(h),
+				 strerror(-r));
+	return put_back(h, held_threads(h), area, old, err);
 }

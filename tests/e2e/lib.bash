@@ -93,17 +93,19 @@ effective_cpus() { first_of "$1"/cpuset.effective_cpus "$1"/cpuset.cpus.effectiv
 
 # A process that waits, in a cpuset of its own: what a runtime has ready when it calls the hook. False, with a SKIP
 # line for NAME, where that cannot be had.
-init_start() { # NAME
-	local mount
+init_start() { # NAME [PROGRAM…]
+	local mount name=$1
+	shift
+	[ $# -gt 0 ] || set -- busybox sleep 600
 	mount=$(cpuset_mount)
 	if [ -z "$mount" ] || ! mkdir "$mount/cotenant-e2e-$$" 2>/dev/null; then
-		skip "a cpuset hierarchy that can be written" "$1"
+		skip "a cpuset hierarchy that can be written" "$name"
 		return 1
 	fi
 	cgroup=$mount/cotenant-e2e-$$
-	fill_cpuset "$cgroup" || fail "$1: a cpuset of its own cannot be filled"
+	fill_cpuset "$cgroup" || fail "$name: a cpuset of its own cannot be filled"
 	# shellcheck disable=SC2217 # it must not hold the pipe that the test's lines go to
-	busybox sleep 600 </dev/null >/dev/null 2>&1 &
+	"$@" </dev/null >/dev/null 2>&1 &
 	init=$!
 	echo "$init" >"$cgroup/cgroup.procs"
 }
@@ -132,11 +134,15 @@ over() { # ID [STATE-DIR]
 	state "$1" "$init" "$bundle"
 }
 
+# As the kernel shows it for the first mapping; without a word where it knows none.
+memory_policy() { awk 'NR == 1 { print $2 }' "$1/numa_maps" 2>/dev/null; } # /proc/PID[/task/TID]
+
 # ---- the hook ----------------------------------------------------------------------------------------------------
 
 # All that cotenant could have changed. What is in the lock file only names who holds it, and the index is no more than
 # the entries say: it may have been written anew.
 snapshot() {
+	local thread
 	echo "state directory"
 	if [ -d "$state_dir" ]; then
 		(cd "$state_dir" && find . -printf '%p %y %m\n' | sort && find . -type f ! -name lock ! -name index -print0 | sort -z | xargs -0r cksum)
@@ -145,7 +151,12 @@ snapshot() {
 	fi
 	if [ -n "$cgroup" ]; then
 		echo "cgroup" && grep . "$cgroup/cpuset.cpus" "$cgroup/cpuset.mems" && find "$cgroup" -type d
-		echo "init" && grep -E '^(Cpus_allowed_list|Mems_allowed_list|Seccomp|TracerPid|State)' "/proc/$init/status"
+		echo "init"
+		for thread in "/proc/$init/task"/*; do
+			grep -E '^(Cpus_allowed_list|Mems_allowed_list|Seccomp|TracerPid|State)' "$thread/status"
+			echo "memory policy $(memory_policy "$thread")"
+		done
+		echo "address space" && cksum <"/proc/$init/maps"
 	fi
 	echo "weights" && cat /sys/kernel/mm/mempolicy/weighted_interleave/* 2>/dev/null
 	echo "processes" && find /proc/[0-9]*/exe -lname "$bin/*" 2>/dev/null

@@ -87,15 +87,19 @@ static void test_policies(void **state)
 		{ MEMORY_PREFERRED, 1, "prefer=static:0" },
 		{ MEMORY_INTERLEAVE, 1, "interleave=static:0" },
 		{ MEMORY_LOCAL, 1, "local" },
-		{ MEMORY_INHERIT, 0, "local" },
 	};
 	struct fixture *f = *state;
+	struct mempolicy old[ARRAY_LEN(cases)];
 
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		assert_int_equal(mempolicy_inject(f->h, cases[i].policy, cases[i].nodes, &f->err), 0);
+		assert_int_equal(mempolicy_inject(f->h, cases[i].policy, cases[i].nodes, &old[i], &f->err), 0);
 		expect_policy(f, cases[i].want);
 	}
-	assert_int_equal(mempolicy_reset(f->h, &f->err), 0);
+	assert_int_equal(mempolicy_inject(f->h, MEMORY_INHERIT, 0, &old[0], &f->err), -EINVAL);
+	for (size_t i = ARRAY_LEN(cases); i-- > 0;) {
+		expect_policy(f, cases[i].want);
+		assert_int_equal(mempolicy_restore(f->h, &old[i], &f->err), 0);
+	}
 	expect_policy(f, "default");
 }
 
@@ -103,12 +107,13 @@ static void test_weighted_survives_exec(void **state)
 {
 	struct fixture *f = *state;
 	cleanup_free char *policy = NULL;
+	struct mempolicy old;
 
 	if (!mempolicy_has_weighted(&f->s)) {
 		print_message("needs /sys/kernel/mm/mempolicy/weighted_interleave (Linux 6.9)\n");
 		skip();
 	}
-	assert_int_equal(mempolicy_inject(f->h, MEMORY_WEIGHTED, 1, &f->err), 0);
+	assert_int_equal(mempolicy_inject(f->h, MEMORY_WEIGHTED, 1, &old, &f->err), 0);
 	expect_policy(f, "weighted interleave=static:0");
 	held_close(f->h);
 	f->h = NULL;
@@ -131,6 +136,7 @@ static void test_absent_nodes(void **state)
 {
 	struct fixture *f = *state;
 	const nodemask absent = UINT64_C(1) << 63;
+	struct mempolicy old;
 
 	/* The old policies differ from the default and from one another: each must be back. */
 	for (size_t i = 0; i < held_threads(f->h); i++) {
@@ -140,7 +146,7 @@ static void test_absent_nodes(void **state)
 		assert_int_equal(held_call(f->h, i, SYS_set_mempolicy, mode, &r), 0);
 		assert_int_equal(r, 0);
 	}
-	assert_int_equal(mempolicy_inject(f->h, MEMORY_INTERLEAVE, 1 | absent, &f->err), -EBADE);
+	assert_int_equal(mempolicy_inject(f->h, MEMORY_INTERLEAVE, 1 | absent, &old, &f->err), -EBADE);
 	assert_non_null(strstr(error_text(&f->err), "interleave on nodes 0,63, but the kernel took nodes 0:"));
 	for (size_t i = 0; i < held_threads(f->h); i++) {
 		cleanup_free char *maps = NULL;
@@ -148,9 +154,9 @@ static void test_absent_nodes(void **state)
 		assert_int_equal(file_readf(&f->s, &maps, "/proc/%d/task/%d/numa_maps", f->t.pid, held_tid(f->h, i)), 0);
 		assert_non_null(strstr(maps, i ? " local " : " default "));
 	}
-	assert_int_equal(mempolicy_inject(f->h, MEMORY_BIND, absent, &f->err), -EINVAL);
+	assert_int_equal(mempolicy_inject(f->h, MEMORY_BIND, absent, &old, &f->err), -EINVAL);
 	assert_non_null(strstr(error_text(&f->err), "policy bind on nodes 63: none of the nodes"));
-	assert_int_equal(mempolicy_inject(f->h, MEMORY_BIND, 0, &f->err), -EINVAL);
+	assert_int_equal(mempolicy_inject(f->h, MEMORY_BIND, 0, &old, &f->err), -EINVAL);
 	assert_non_null(strstr(error_text(&f->err), "names no node"));
 }
 
@@ -158,9 +164,10 @@ static void test_absent_nodes(void **state)
 static void test_old_policy_restored(void **state)
 {
 	struct fixture *f = *state;
+	struct mempolicy old;
 
-	assert_int_equal(mempolicy_inject(f->h, MEMORY_BIND, 1, &f->err), 0);
-	assert_int_equal(mempolicy_inject(f->h, MEMORY_PREFERRED, 1 | UINT64_C(1) << 63, &f->err), -EBADE);
+	assert_int_equal(mempolicy_inject(f->h, MEMORY_BIND, 1, &old, &f->err), 0);
+	assert_int_equal(mempolicy_inject(f->h, MEMORY_PREFERRED, 1 | UINT64_C(1) << 63, &old, &f->err), -EBADE);
 	expect_policy(f, "bind=static:0");
 }
 
