@@ -147,7 +147,7 @@ void fences_target(const struct fences *f, const struct occupant *o, struct mask
 
 /*
  * Whether an occupant's cpuset has to change. Owners keep what they have. `sure`: it has to be written too when only the
- * ledger is known to say what it should.
+ * ledger is known to say what it should, an owner's among them: outside of what it owns it would be on others' cores.
  */
 static bool must_change(const struct fences *f, const struct occupant *o, bool sure)
 {
@@ -155,7 +155,7 @@ static bool must_change(const struct fences *f, const struct occupant *o, bool s
 	uint64_t any = 0, added = 0, removed = 0;
 
 	if (occupant_owns(o))
-		return false;
+		return sure && o->unsynced;
 	own = fence_of(f, o);
 	for (size_t i = 0; i < f->words; i++) {
 		uint64_t target = target_word(f, own, o, i);
@@ -211,11 +211,12 @@ int neighbours_with(const struct topology *topo, const struct occupant *occupant
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n && r >= 0; i++) {
-		struct mask target;
+		struct mask target = *occupants[i].cpus;
 
 		if (replaced(&occupants[i], newcomer) || !must_change(f, &occupants[i], sure))
 			continue;
-		fences_target(f, &occupants[i], &target);
+		if (!occupant_owns(&occupants[i]))
+			fences_target(f, &occupants[i], &target);
 		r = push_adjust(&list, &n_list, &room, occupants[i].id, &target);
 	}
 	if (r < 0) {

@@ -178,24 +178,44 @@ int sys_release(struct sys *s, struct ledger *l, struct facts_source *facts, con
 	return release(s, l, facts, id, false, err);
 }
 
-/* A hook died before it finished, and yet the container runs: say so, since nobody else will. Takes the lock. */
-static int mark_half_applied(struct sys *s, struct ledger *l, const char *id, struct error *err)
+/*
+ * A hook died before it finished, and yet the container runs: say so, since nobody else will. Takes the lock. *ret_moved:
+ * others count on it that the container has its CPUs, and perhaps it was never given them.
+ */
+static int mark_half_applied(struct sys *s, struct ledger *l, const char *id, bool *ret_moved, struct error *err)
 {
 	cleanup_entry struct entry *e = NULL;
 	int r = ledger_lock(l, err);
 
+	*ret_moved = false;
 	if (r < 0)
 		return r;
 	r = ledger_get(l, id, &e, err);
 	if (r == 0 && e->state == ENTRY_INTENT && !proc_alive(s, e->actor, e->actor_start_time)) {
 		e->state = ENTRY_DEGRADED;
 		e->plan->degraded = true;
+		e->unsynced = *ret_moved = e->plan->set_cpus;
 		free(e->why);
 		e->why = strdup("the hook died before it finished: what the plan says may be half applied");
 		r = ledger_put(l, e, err);
 	}
 	ledger_unlock(l);
 	return r == -ENOENT ? 0 : r;
+}
+
+/* Needs the id's lock. */
+static int settle_half_applied(struct sys *s, struct ledger *l, struct facts_source *source, const char *id,
+			       struct error *err)
+{
+	const struct facts *facts;
+	bool moved;
+	int r = mark_half_applied(s, l, id, &moved, err);
+
+	if (r < 0 || !moved)
+		return r;
+	r = facts_get(s, source, &facts, err);
+	r = r < 0 ? r : sys_settle(s, l, facts, err);
+	return r < 0 ? error_prefix(err, r, "container %s, whose hook died before it finished", id) : 0;
 }
 
 int sys_sweep(struct sys *s, struct ledger *l, struct facts_source *facts, const char *const *ids, size_t n,
@@ -214,7 +234,7 @@ int sys_sweep(struct sys *s, struct ledger *l, struct facts_source *facts, const
 		r = release(s, l, facts, ids[i], true, &found);
 		keep_first(r < 0 ? error_prefix(&found, r, "container %s, which has ended", ids[i]) : 0, &found, &first,
 			   err);
-		keep_first(mark_half_applied(s, l, ids[i], &found), &found, &first, err);
+		keep_first(settle_half_applied(s, l, facts, ids[i], &found), &found, &first, err);
 		ledger_unlock_name(l, LOCK_ID, ids[i]);
 	}
 	return first;

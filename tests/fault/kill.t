@@ -15,11 +15,19 @@ if [ -n "$missing" ]; then
 fi
 
 # A neighbour who has the whole machine, and a victim for whom everything must be done.
-write_policy '.classes = {
+faults=(intent cpuset neighbours "memory policy" guard result)
+memory=bind
+if [ -d /sys/kernel/mm/mempolicy/weighted_interleave ]; then
+	faults=(intent cpuset neighbours weights "memory policy" guard result)
+	memory="weighted-interleave"
+else
+	skip "weighted interleave (Linux 6.9)" "killed after weights"
+fi
+write_policy '.node.weights = {dram: 7} | .classes = {
 		plain: {isolation: {mode: "none"}, cpu: {span: "machine"}},
 		everything: {isolation: {mode: "cores", guard: ["memory"]}, cpu: {span: "machine", exclusive: true, count: 0.5},
-			memory: {policy: "bind", nodes: "0"}}}
-	| .rules = [{match: {id: "v"}, tenant: "victim", class: "everything"}, {match: {}, tenant: "${id}", class: "plain"}]'
+			memory: {policy: "'"$memory"'", nodes: "0"}}}
+	| .rules = [{match: {id: {regex: "^[vw]$"}}, tenant: "${id}", class: "everything"}, {match: {}, tenant: "${id}", class: "plain"}]'
 write_bundle
 
 declare -A pids
@@ -60,6 +68,7 @@ cleaned() { # WHAT IDS
 	is "$(ids)" "$2" "$1: the ledger has who lives, and no dead container"
 	is "$(cpus_of n)" "$all" "$1: the neighbour has the whole machine again"
 	is "$(entry n .plan.cpus)" "$all" "$1: and the ledger says so"
+	is "$(weights) $(saved_weights)" "$weights " "$1: the interleave weights are what they were"
 }
 
 park n
@@ -67,13 +76,55 @@ all=$(cpus_of n)
 run n createRuntime
 is "$status $err" "0 " "the neighbour is placed"
 
-for fault in intent cpuset neighbours "memory policy" guard result; do
+# By the kernel, a line a thread.
+kernel_says() { # ID
+	local thread
+	for thread in "/proc/${pids[$1]}/task"/*; do
+		echo "cpus $(sed -n 's/^Cpus_allowed_list:.//p' "$thread/status"), memory $(memory_policy "$thread"), seccomp $(sed -n 's/^Seccomp:.//p' "$thread/status")"
+	done
+}
+weights() { cat /sys/kernel/mm/mempolicy/weighted_interleave/node0 2>/dev/null; }
+saved_weights() { [ -e "$state_dir/weights.json" ] && echo kept; }
+weights=$(weights)
+has_ended() { ! grep -q '^State:.[^Z]' "/proc/${pids[$1]}/status"; } # ID
+
+# No more is done than the steps that came to their end, and where the ledger says more, it says that it may be so.
+half_applied() { # WHAT FAULT
+	local own
+	own=$(entry v .plan.cpus)
+	case $2 in
+	"memory policy" | guard)
+		# It was held, with another call's registers perhaps, and must not go on with them.
+		if wait_for has_ended v; then
+			wait "${pids[v]}" 2>/dev/null
+			is $? 137 "$1: the init is killed with the hook that held it"
+		else
+			fail "$1: the init is killed with the hook that held it" "$(kernel_says v)"
+		fi
+		;;
+	intent) is "$(kernel_says v)" "cpus $all, memory default, seccomp 0" "$1: the init lives, and nothing was done to it" ;;
+	result) is "$(kernel_says v)" "cpus $own, memory ${memory%-*}, seccomp 2" "$1: the init lives, and everything was done to it" ;;
+	*) is "$(kernel_says v)" "cpus $own, memory default, seccomp 0" "$1: the init lives, and has its CPUs alone" ;;
+	esac
+	case $2 in
+	intent | cpuset) is "$(cpus_of n), $(entry n '"unsynced \(.unsynced)"')" "$all, unsynced true" "$1: the neighbour is to move, and the ledger says that it may not have" ;;
+	*) is "$(cpus_of n), $(entry n '"unsynced \(.unsynced)"')" "$(entry n .plan.cpus), unsynced false" "$1: the neighbour has moved, as the ledger says" ;;
+	esac
+	is "$([ "$(entry n .plan.cpus)" != "$all" ]; echo $?)" 0 "$1: it is not to have the whole machine"
+	[ "$memory" = bind ] || case $2 in
+	intent | cpuset | neighbours) is "$(weights) $(saved_weights)" "$weights " "$1: the interleave weights are what they were" ;;
+	*) is "$(weights) $(saved_weights) $(entry v .plan.set_weights)" "7 kept true" "$1: the interleave weights have changed, and the old ones are on record" ;;
+	esac
+}
+
+for fault in "${faults[@]}"; do
 	for next in poststop another; do
 		on="killed after $fault, then $next"
 		park v
-		run v createRuntime --fault "$fault"
+		run v createRuntime --fault "$fault" 2>/dev/null # where bash says that the init was killed, too
 		is "$status" 137 "$on: killed"
 		is "$(entry v .state)" "$([ "$fault" = result ] && echo "done" || echo intent)" "$on: the ledger says how far it may be"
+		half_applied "$on" "$fault"
 		stop v # as a runtime does when a hook has failed
 		if [ $next = poststop ]; then
 			run v poststop
@@ -90,17 +141,29 @@ for fault in intent cpuset neighbours "memory policy" guard result; do
 	done
 done
 
-on="killed after cpuset, and the container runs all the same"
-park v
-run v createRuntime --fault cpuset
-park other
-run other createRuntime
-is "$(entry v .state)" degraded "$on: the next hook marks it"
-like "$(entry v .why)" "the hook died before it finished" "$on: with the reason"
-stop other
-run other poststop
-stop v
-run v poststop
+# A runtime that starts the container all the same: the next hook says that nobody vouches for it, and gives it the CPUs
+# that the ledger counts on, or it would run on those that others are promised.
+for fault in intent cpuset neighbours weights; do
+	[[ " ${faults[*]} " == *" $fault "* ]] || continue
+	on="killed after $fault, and the container runs all the same"
+	park v
+	run v createRuntime --fault "$fault"
+	own=$(entry v .plan.cpus)
+	park other
+	run other createRuntime
+	is "$status $err" "0 " "$on: the next container is placed"
+	is "$(entry v '[.state, .unsynced] | join(" ")')" "degraded false" "$on: the next hook marks it"
+	like "$(entry v .why)" "the hook died before it finished" "$on: with the reason"
+	is "$(kernel_says v)" "cpus $own, memory default, seccomp 0" "$on: and gives it its CPUs"
+	is "$(entry n .plan.cpus) $(entry other .plan.cpus)" "$(cpus_of n) $(cpus_of other)" "$on: the others have what the ledger says"
+	is "$(cpus_of n; echo "$own")" "$(echo "$all" | tr ,- '\n' | sort -r)" "$on: which is not its core"
+	stop v
+	run v poststop
+	is "$status $err" "0 " "$on: poststop succeeds"
+	cleaned "$on, then poststop" "n.json other.json "
+	stop other
+	run other poststop
+done
 
 for fault in "anchor ended" leaving "given back"; do
 	on="poststop killed after $fault"
@@ -119,4 +182,18 @@ done
 
 stop n
 run n poststop
+
+# Two owners of cores, and the hook of the first is killed before it has any.
+on="an owner whose hook was killed, and another"
+park v
+run v createRuntime --fault intent
+park w
+run w createRuntime
+is "$status $err" "0 " "$on: is placed"
+is "$(cpus_of v) $(cpus_of w)" "$(entry v .plan.cpus) $(entry w .plan.cpus)" "$on: both have the CPUs that the ledger says"
+is "$([ "$(cpus_of v)" != "$(cpus_of w)" ]; echo $?)" 0 "$on: which are not the same"
+for id in v w; do
+	stop $id
+	run $id poststop
+done
 is "$(ids)" "" "in the end the ledger is empty"
