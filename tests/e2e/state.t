@@ -10,12 +10,23 @@ is "$status $out$err" "0 " "a right state is placed"
 over warm | hook poststop
 is "$status $out$err" "0 " "and forgotten"
 
-says="cotenant-hook: createRuntime: container state"
 long=$(printf '%05000d' 0)
 nested=$(printf '%010000d' 0 | tr 0 '[')
-bad_state() { # NAME REASON TEXT
-	printf '%s' "$3" | refused "state: $1" "$says$2" createRuntime
+# At every stage, while a container of the id that the states name is on record.
+state red "$init" "$bundle" | hook createRuntime
+is "$status $out$err" "0 " "a container is on record"
+stages="prestart createRuntime poststart poststop"
+bad_state() { # NAME REASON TEXT [STAGE…]
+	local name=$1 reason=$2 text=$3
+	shift 3
+	# shellcheck disable=SC2086 # a list of words
+	[ $# -gt 0 ] || set -- $stages
+	for stage; do
+		printf '%s' "$text" | refused "state: $name: $stage" "cotenant-hook: $stage: container state$reason" "$stage"
+	done
 }
+# What the stages before the start cannot do without.
+bad_before_start() { bad_state "$@" prestart createRuntime; }
 
 bad_state "empty" ": empty: the runtime gave nothing on standard input" ""
 bad_state "cut short" ":1:18: cut short: ':' after the key expected (the object from 1:1 is still open)" '{"id":"red","pid"'
@@ -29,28 +40,42 @@ bad_state "id with control characters" \
 bad_state "id with a NUL" ":1:8: \\u0000 is not allowed in a string" '{"id": "a\u0000b"}'
 bad_state "id of 5,000 bytes" ":1:8: id \"${long:0:64}...\": 5000 bytes, more than the 255 that are allowed" "{\"id\": \"$long\"}"
 bad_state "id that is no string" ":1:8: id: a string expected, found an integer" '{"id": 5}'
-bad_state "no pid" ": no \"pid\" (or 0), but this stage acts on the container's process" '{"id": "red", "bundle": "/x"}'
-bad_state "pid 0" ": no \"pid\" (or 0), but this stage acts on the container's process" '{"id": "red", "pid": 0, "bundle": "/x"}'
+bad_before_start "no pid" ": no \"pid\" (or 0), but this stage acts on the container's process" '{"id": "red", "bundle": "/x"}'
+bad_before_start "pid 0" ": no \"pid\" (or 0), but this stage acts on the container's process" '{"id": "red", "pid": 0, "bundle": "/x"}'
 bad_state "negative pid" ":1:22: pid: -4 is out of range (0 to 2147483647)" '{"id": "red", "pid": -4}'
 bad_state "pid beyond 32 bits" ":1:22: pid: 4294967297 is out of range (0 to 2147483647)" '{"id": "red", "pid": 4294967297}'
 bad_state "pid as text" ":1:22: pid: an integer expected, found a string" '{"id": "red", "pid": "1"}'
-bad_state "no bundle" ": no \"bundle\", but this stage reads its config.json" '{"id": "red", "pid": 1}'
-bad_state "relative bundle" ": \"bundle\" is not an absolute path" '{"id": "red", "pid": 1, "bundle": "x"}'
+bad_before_start "no bundle" ": no \"bundle\", but this stage reads its config.json" '{"id": "red", "pid": 1}'
+bad_before_start "relative bundle" ": \"bundle\" is not an absolute path" '{"id": "red", "pid": 1, "bundle": "x"}'
 bad_state "invalid UTF-8" ":1:10: byte \\xff is not UTF-8" $'{"id": "a\xff"}'
 bad_state "a key twice" ':1:13: key "id" again: it stands at 1:2 already' '{"id": "a", "id": "b"}'
 bad_state "10,000 levels" ":1:65: nested deeper than 64 arrays and objects" "$nested"
 bad_state "text after the end" ":1:5: text after the end of the document: x" '{}  x'
-jq -nc '{id: "red", pid: 1, bundle: "/x", annotations: [range(10000) | {key: "a\(.)", value: ""}] | from_entries}' |
-	refused "state: 10,000 annotations" "$says:1:49: annotations: 10000 entries, more than the 4096 that are allowed" createRuntime
-jq -nc '{id: "red", pid: 1, bundle: "/x", annotations: {"a.b": 1}}' |
-	refused "state: annotation that is no string" "$says:1:56: annotations[\"a.b\"]: a string expected, found an integer" createRuntime
+bad_state "10,000 annotations" ":1:49: annotations: 10000 entries, more than the 4096 that are allowed" \
+	"$(jq -nc '{id: "red", pid: 1, bundle: "/x", annotations: [range(10000) | {key: "a\(.)", value: ""}] | from_entries}')"
+bad_state "annotation that is no string" ":1:56: annotations[\"a.b\"]: a string expected, found an integer" \
+	'{"id":"red","pid":1,"bundle":"/x","annotations":{"a.b":1}}'
 
 # What cannot be read cannot fill the memory: the limit on the address space is below the size of the state.
 huge() { printf '{"id": "' && head -c 100M /dev/zero | tr '\0' a; } 2>/dev/null
-huge | (
-	ulimit -v 65536
-	refused "state: 100 MB are not read" "$says: larger than 1024 KiB" createRuntime
-)
+for stage in $stages; do
+	huge | (
+		ulimit -v 65536
+		refused "state: 100 MB are not read: $stage" "cotenant-hook: $stage: container state: larger than 1024 KiB" "$stage"
+	)
+done
+
+# And what those after it can.
+over red >/dev/null
+for says in '' ', "pid": 0' ', "pid": null, "bundle": null' ', "bundle": "x"' ', "annotations": null'; do
+	state red "$init" "$bundle" | hook createRuntime
+	is "$status $(jq .started "$state_dir/containers/red.json")" "0 false" "state: {\"id\": \"red\"$says}: it is on record"
+	printf '{"id": "red"%s}' "$says" | hook poststart
+	is "$status $out$err $(jq .started "$state_dir/containers/red.json")" "0  true" "state: {\"id\": \"red\"$says}: poststart"
+	over red >/dev/null
+	printf '{"id": "red"%s}' "$says" | hook poststop
+	is "$status $out$err $(cd "$state_dir/containers" && echo *)" "0  *" "state: {\"id\": \"red\"$says}: poststop"
+done
 
 # ---- processes ---------------------------------------------------------------------------------------------------
 
