@@ -151,7 +151,7 @@ NEED_DEMO = $(NEED_BUILD) runc crun busybox-static jq
 NEED_VM = $(NEED_DEMO) mmdebstrap qemu-system-x86 cpio zstd xz-utils linux-source-6.12 flex bison bc libelf-dev libssl-dev kmod rsync
 NEED_UNIT = $(NEED_BUILD) libcmocka-dev
 NEED_CHECK = $(NEED_VM) $(NEED_UNIT) git procps clang clang-tidy libclang-rt-14-dev cppcheck shellcheck strace man-db mandoc \
-	podman
+	podman containerd
 
 # ---- tests -------------------------------------------------------------------------------------------------------
 
