@@ -151,6 +151,13 @@ life() {
 	run red --detach --annotation org.example.tenant=red -- "${sleeps[@]}"
 	conf=$work/bare.conf engine rm --force --time 0 red
 	is "$status $(ids)" "0 *" "$on: a podman that knows no hooks_dir forgets it all the same"
+
+	# No promise of ours is kept then, so the README has to say it.
+	mv "$bin/cotenant-hook" "$bin/moved"
+	run bare --detach -- "${sleeps[@]}"
+	is "$status $err $(ids)" "0  *" "$on: a hook that is not there is left out without a word"
+	mv "$bin/moved" "$bin/cotenant-hook"
+	engine rm --force --time 0 bare
 }
 
 # ---- refused -----------------------------------------------------------------------------------------------------------
