@@ -6,6 +6,9 @@
  * annotations through by the globs in its configuration only, and writes its own over them
  * (internal/cri/annotations/annotations.go, DefaultCRIAnnotations).
  *
+ * podman puts the annotations of an image's manifest into the container's, so under podman an image's author writes
+ * CRI-O's names. What tells CRI-O is its container id, which no image can know.
+ *
  * Left out on purpose: io.kubernetes.cri-o.Labels, .Annotations and .Metadata (JSON of what the pod's author wrote),
  * and io.podman.annotations.* (options of podman's caller).
  */
@@ -42,12 +45,32 @@ static const struct {
 	{ "io.kubernetes.container.name", WRITER_CRIO, SOURCE_NAME },
 };
 
+/* ARRAY_LEN(known): not among them. */
+static size_t find(const char *key, size_t len)
+{
+	size_t i = 0;
+
+	while (i < ARRAY_LEN(known) && (strlen(known[i].key) != len || memcmp(known[i].key, key, len) != 0))
+		i++;
+	return i;
+}
+
 enum annotation_source annotation_source(const char *key, size_t len)
 {
-	for (size_t i = 0; i < ARRAY_LEN(known); i++)
-		if (strlen(known[i].key) == len && memcmp(known[i].key, key, len) == 0)
-			return known[i].source;
-	return SOURCE_ANYONE;
+	size_t i = find(key, len);
+
+	return i < ARRAY_LEN(known) ? known[i].source : SOURCE_ANYONE;
+}
+
+const char *annotation_believed(const struct oci_annotations *a, const char *id, const char *key, bool trust)
+{
+	const char *value = a ? oci_annotation(a, key) : NULL, *container_id;
+	size_t i = find(key, strlen(key));
+
+	if (!value || trust || i == ARRAY_LEN(known) || known[i].writer != WRITER_CRIO)
+		return value;
+	container_id = oci_annotation(a, "io.kubernetes.cri-o.ContainerID");
+	return container_id && id && str_eq(container_id, id) ? value : NULL;
 }
 
 int annotation_conflict(const struct oci_annotations *a, const char **ret_one, const char **ret_other)
@@ -64,18 +87,18 @@ int annotation_conflict(const struct oci_annotations *a, const char **ret_one, c
 	return -EINVAL;
 }
 
-const char *annotation_pod_id(const struct oci_annotations *a)
+const char *annotation_pod_id(const struct oci_annotations *a, const char *id, bool trust)
 {
 	static const char *const keys[] = {
 		"io.kubernetes.cri.sandbox-id",
 		"io.kubernetes.cri-o.SandboxID", /* CRI-O, and podman for a container of a pod */
 	};
 
-	for (size_t i = 0; a && i < ARRAY_LEN(keys); i++) {
-		const char *id = oci_annotation(a, keys[i]);
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		const char *pod = annotation_believed(a, id, keys[i], trust);
 
-		if (id && *id)
-			return id;
+		if (pod && *pod)
+			return pod;
 	}
 	return NULL;
 }

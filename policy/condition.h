@@ -63,8 +63,13 @@ enum annotation_source {
 };
 enum annotation_source annotation_source(const char *key, size_t len);
 
+/*
+ * What the annotation says of the container of that id. NULL: it has none, or one of CRI-O's names that CRI-O did not
+ * write, in a rule without trust.
+ */
+const char *annotation_believed(const struct oci_annotations *a, const char *id, const char *key, bool trust);
 /* The pod's id as the runtime wrote it, or NULL. */
-const char *annotation_pod_id(const struct oci_annotations *a);
+const char *annotation_pod_id(const struct oci_annotations *a, const char *id, bool trust);
 
 /*
  * A container has one runtime. When it carries annotations that only containerd writes and others that only CRI-O

@@ -16,11 +16,11 @@ struct matching {
 	const char *id; /* printable */
 };
 
-static const char *fact_value(const struct match_facts *facts, const struct policy_condition *c)
+static const char *fact_value(const struct match_facts *facts, const struct policy_condition *c, bool trust)
 {
 	switch (c->fact) {
 	case FACT_ANNOTATION:
-		return facts->annotations ? oci_annotation(facts->annotations, c->annotation) : NULL;
+		return annotation_believed(facts->annotations, facts->id, c->annotation, trust);
 	case FACT_ID:
 		return facts->id;
 	case FACT_CGROUP:
@@ -35,11 +35,11 @@ static const char *fact_value(const struct match_facts *facts, const struct poli
 	return NULL;
 }
 
-static int condition_holds(const struct match_facts *facts, const struct policy_condition *c)
+static int condition_holds(const struct match_facts *facts, const struct policy_condition *c, bool trust)
 {
 	if (c->fact == FACT_UID)
 		return facts->has_host_uid && facts->host_uid >= c->min && facts->host_uid <= c->max;
-	return pattern_match(c, fact_value(facts, c));
+	return pattern_match(c, fact_value(facts, c, trust));
 }
 
 /* 1: every condition holds. A value that cannot be judged stops the search: a later rule might be a laxer one. */
@@ -48,7 +48,7 @@ static int rule_matches(const struct matching *m, const struct policy_rule *rule
 	int r = 1;
 
 	for (size_t i = 0; i < rule->n_conditions && r == 1; i++)
-		r = condition_holds(m->facts, &rule->conditions[i]);
+		r = condition_holds(m->facts, &rule->conditions[i], rule->trust);
 	if (r == -E2BIG) {
 		policy_reject(m->policy, json_get(rule->where, "match"), m->err,
 			      "container %s: a value is longer than the %d bytes that a regular expression is tried on",
@@ -59,7 +59,7 @@ static int rule_matches(const struct matching *m, const struct policy_rule *rule
 }
 
 /* The text that stands for a variable; NULL: the container has none. */
-static const char *piece_value(const struct matching *m, const struct template_piece *piece)
+static const char *piece_value(const struct matching *m, const struct template_piece *piece, bool trust)
 {
 	const struct match_facts *facts = m->facts;
 	const char *key;
@@ -77,7 +77,7 @@ static const char *piece_value(const struct matching *m, const struct template_p
 		return facts->has_host_uid ? arena_printf(m->arena, "%u", facts->host_uid) : NULL;
 	case VARIABLE_ANNOTATION:
 		key = arena_strndup(m->arena, piece->text, piece->len);
-		return key && facts->annotations ? oci_annotation(facts->annotations, key) : NULL;
+		return key ? annotation_believed(facts->annotations, facts->id, key, trust) : NULL;
 	}
 	return NULL;
 }
@@ -133,7 +133,7 @@ static int fill_tenant(const struct matching *m, const struct policy_rule *rule,
 	if (!tenant)
 		return policy_no_memory(m->err);
 	while ((r = template_next(&at, &piece, &why)) > 0) {
-		const char *value = piece_value(m, &piece);
+		const char *value = piece_value(m, &piece, rule->trust);
 
 		r = check_piece(m, where, &piece, value, used);
 		if (r < 0)
@@ -179,10 +179,11 @@ static int check_pod(const struct matching *m, const char *pod)
 					      m->id, shown);
 }
 
-static int name_group(const struct matching *m, const struct policy_class *class, const char *tenant,
+static int name_group(const struct matching *m, const struct policy_rule *rule, const char *tenant,
 		      const char **ret_group)
 {
-	const char *pod = annotation_pod_id(m->facts->annotations), *part = NULL;
+	const struct policy_class *class = rule->class;
+	const char *pod = annotation_pod_id(m->facts->annotations, m->facts->id, rule->trust), *part = NULL;
 	char *group, *end;
 	int r;
 
@@ -230,7 +231,7 @@ static int match_rules(const struct matching *m, struct policy_match *ret)
 	ret->rule = &p->rules[ret->rule_index];
 	ret->class = ret->rule->class;
 	r = fill_tenant(m, ret->rule, &ret->tenant);
-	return r < 0 ? r : name_group(m, ret->class, ret->tenant, &ret->group);
+	return r < 0 ? r : name_group(m, ret->rule, ret->tenant, &ret->group);
 }
 
 int policy_match(const struct policy *p, const struct match_facts *facts, struct arena *a,

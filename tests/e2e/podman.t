@@ -251,6 +251,12 @@ images() {
 	run_image forged "$image"
 	like "$status $err $(<"$why")" "^126 " "$on: an image that says it is in one of containerd's namespaces is refused"
 	like "$err $(<"$why")" "io.kubernetes.cri.sandbox-namespace" "$on: for that"
+	# podman writes none of the kubelet's names, so here they are the image's.
+	load kubelet '{"io.kubernetes.pod.namespace": "kube-system"}'
+	run_image kubelet "$image"
+	id=$(id_of kubelet)
+	is "$([ ! -e "$state_dir/containers/$id.json" ] || entry "$id" .tenant | grep -x kube-system)" "" \
+		"$on: an image that says it is in one of the kubelet's namespaces is not"
 	engine rm --all --force --time 0
 	is "$(ids)" '*' "$on: and nothing is left"
 }

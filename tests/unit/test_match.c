@@ -277,9 +277,10 @@ static void test_tenant_length(void **state)
 static void test_groups(void **state)
 {
 	static struct oci_annotation containerd[] = { { "io.kubernetes.cri.sandbox-id", "pod1" } };
-	static struct oci_annotation crio[] = { { "io.kubernetes.cri-o.SandboxID", "pod2" } };
+	static struct oci_annotation crio[] = { { "io.kubernetes.cri-o.ContainerID", "c1" },
+						{ "io.kubernetes.cri-o.SandboxID", "pod2" } };
 	static struct oci_annotation hidden[] = { { "io.kubernetes.cri.sandbox-id", "p\xe2\x80\x8b" } };
-	const struct oci_annotations a = { containerd, 1 }, b = { crio, 1 }, c = { hidden, 1 };
+	const struct oci_annotations a = { containerd, 1 }, b = { crio, 2 }, c = { hidden, 1 };
 	const struct match_facts odd = { .id = "c1", .annotations = &c };
 	const struct match_facts plain = { .id = "c1" }, one = { .id = "c1", .annotations = &a },
 				 two = { .id = "c1", .annotations = &b };
@@ -297,6 +298,38 @@ static void test_groups(void **state)
 	expect_match(SCOPE("t", "n%2Fpod1"), &one, 0, "n%2Fpod1", "n%252Fpod1");
 	expect_none(SCOPE("c", "n"), &(struct match_facts){ .id = NULL }, -EINVAL,
 		    "container (no id) has no id, which class c needs to tell it from others");
+}
+
+/* podman passes an image's annotations on. CRI-O's own container id is what no image can know. */
+static void test_names_of_crio_that_an_image_brings(void **state)
+{
+	static const char policy[] =
+		"{\"version\":1,\"classes\":{\"a\":{},\"p\":{\"isolation\":{\"scope\":\"pod\"}}},\"rules\":["
+		"{\"match\":{\"annotation\":{\"io.kubernetes.pod.namespace\":\"kube-system\"}},\"tenant\":\"infra\",\"class\":\"a\"},"
+		"{\"match\":{\"annotation\":{\"io.kubernetes.pod.uid\":\"*\"}},"
+		"\"tenant\":\"${annotation:io.kubernetes.pod.uid}\",\"class\":\"p\",\"trust\":true},"
+		"{\"match\":{},\"tenant\":\"rest\",\"class\":\"p\"}]}";
+	static struct oci_annotation image[] = { { "io.kubernetes.cri-o.SandboxID", "pod" },
+						 { "io.kubernetes.pod.namespace", "kube-system" } };
+	static struct oci_annotation guessed[] = { { "io.kubernetes.cri-o.ContainerID", "c2" },
+						   { "io.kubernetes.pod.namespace", "kube-system" } };
+	static struct oci_annotation crio[] = { { "io.kubernetes.cri-o.ContainerID", "c1" },
+						{ "io.kubernetes.pod.namespace", "kube-system" } };
+	static struct oci_annotation trusted[] = { { "io.kubernetes.cri-o.SandboxID", "pod" },
+						   { "io.kubernetes.pod.uid", "u" } };
+	const struct oci_annotations a = { image, 2 }, b = { guessed, 2 }, c = { crio, 2 }, d = { trusted, 2 };
+
+	(void) state;
+	expect_match(policy, &(struct match_facts){ .id = "c1", .annotations = &a }, 2, "rest", "rest/c1");
+	expect_match(policy, &(struct match_facts){ .id = "c1", .annotations = &b }, 2, "rest", "rest/c1");
+	expect_match(policy, &(struct match_facts){ .id = "c1", .annotations = &c }, 0, "infra", "infra");
+	expect_match(policy, &(struct match_facts){ .id = "c1", .annotations = &d }, 1, "u", "u/pod");
+	/* A template cannot be filled with it either. */
+	expect_none("{\"version\":1,\"classes\":{\"a\":{}},\"rules\":["
+		    "{\"match\":{},\"tenant\":\"${annotation:io.kubernetes.pod.namespace}\",\"class\":\"a\"}]}",
+		    &(struct match_facts){ .id = "c1", .annotations = &a }, -EINVAL,
+		    "p.json:1:63: rules[0].tenant: container c1 has no annotation io.kubernetes.pod.namespace, so its "
+		    "tenant cannot be told; add a condition for it, or a rule before this one");
 }
 
 static void test_two_runtimes_at_once(void **state)
@@ -325,6 +358,7 @@ int main(void)
 		cmocka_unit_test(test_tenant_cannot_be_told),
 		cmocka_unit_test(test_tenant_length),
 		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_names_of_crio_that_an_image_brings),
 		cmocka_unit_test(test_two_runtimes_at_once),
 	};
 

@@ -68,6 +68,7 @@ static void test_samples(void **state)
 
 #define CRI "io.kubernetes.cri.sandbox-namespace"
 #define CRIO_NAMESPACE "io.kubernetes.pod.namespace"
+#define CRIO_ID "io.kubernetes.cri-o.ContainerID"
 #define CRIO_POD "io.kubernetes.cri-o.SandboxID"
 #define TENANT "org.example.tenant"
 #define CLASS "org.example.class"
@@ -83,9 +84,10 @@ static const struct sample_case {
 
 	{ "cores-for-databases", "docker.io/library/postgres:16", { { 0 } }, 0, "database/c1", "database" },
 	{ "cores-for-databases", "mysql", { { CRIO_POD, "p1" } }, 0, "database/c1", "database" },
-	{ "cores-for-databases", "web", { { CRIO_POD, "p1" } }, 1, "pod/p1", "shared" },
-	{ "cores-for-databases", NULL, { { 0 } }, 2, "container/c1", "shared" },
-	{ "cores-for-databases", "notpostgres", { { CRI, "a" } }, 2, "container/c1", "shared" },
+	{ "cores-for-databases", NULL, { { CLASS, "database" } }, 1, "database/c1", "database" },
+	{ "cores-for-databases", "web", { { CRIO_POD, "p1" } }, 2, "pod/p1", "shared" },
+	{ "cores-for-databases", NULL, { { 0 } }, 3, "container/c1", "shared" },
+	{ "cores-for-databases", "notpostgres", { { CRI, "a" } }, 3, "container/c1", "shared" },
 
 	{ "demo", NULL, { { TENANT, "red" }, { CLASS, "batch" } }, 0, "red", "batch" },
 	{ "demo", NULL, { { TENANT, "red" }, { CLASS, "db" } }, 1, "red", "db" },
@@ -101,8 +103,9 @@ static const struct sample_case {
 
 	{ "single-tenant-per-namespace", NULL, { { CRI, "kube-system" } }, 0, "kube-system", "infra" },
 	{ "single-tenant-per-namespace", NULL, { { CRI, "a" } }, 1, "a", "namespace" },
-	{ "single-tenant-per-namespace", NULL, { { CRIO_NAMESPACE, "kube-system" } }, 2, "kube-system", "infra" },
-	{ "single-tenant-per-namespace", NULL, { { CRIO_NAMESPACE, "a" } }, 3, "a", "namespace" },
+	{ "single-tenant-per-namespace", NULL, { { CRIO_NAMESPACE, "kube-system" }, { CRIO_ID, "c1" } }, 2, "kube-system", "infra" },
+	{ "single-tenant-per-namespace", NULL, { { CRIO_NAMESPACE, "a" }, { CRIO_ID, "c1" } }, 3, "a", "namespace" },
+	{ "single-tenant-per-namespace", NULL, { { CRIO_NAMESPACE, "kube-system" }, { CRIO_ID, "c2" } }, 4, "container/c1", "namespace" },
 	{ "single-tenant-per-namespace", NULL, { { 0 } }, 4, "container/c1", "namespace" },
 	{ "single-tenant-per-namespace", "x", { { TENANT, "a" } }, 4, "container/c1", "namespace" },
 };

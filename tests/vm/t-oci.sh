@@ -153,7 +153,8 @@ with_policy dram-cxl-batch.json crun service shop service cookie '"io.kubernetes
 like "$(said service policy)" "^bind=static:[01]$" "$on: the service stays in DRAM"
 stop_all "$on"
 with_policy single-tenant-per-namespace.json runc shop shop namespace cookie '"io.kubernetes.cri.sandbox-namespace": "shop"'
-with_policy single-tenant-per-namespace.json crun dns kube-system infra none '"io.kubernetes.pod.namespace": "kube-system"'
+with_policy single-tenant-per-namespace.json crun dns kube-system infra none \
+	'"io.kubernetes.pod.namespace": "kube-system", "io.kubernetes.cri-o.ContainerID": "dns"'
 stop_all "$on"
 is "$(for file in "$examples"/policies/*.json; do grep -c "with_policy ${file##*/} " tests/vm/t-oci.sh; done | grep -cx 0)" 0 \
 	"examples: every sample policy was tried"
