@@ -32,7 +32,6 @@
 #define HOOK_TIMEOUT_S 60 /* a hook that connects and says nothing */
 #define RETRY_MS 100      /* when there is no descriptor or memory for a child or a connection */
 #define SPARE "cotenant-spare" /* the child's name while it is nobody's anchor */
-#define END_MS 1000       /* a killed keeper's child may be there so long */
 
 /* ---- the socket ---- */
 
@@ -67,8 +66,8 @@ static int look_for_listener(int dir_fd, pid_t *ret_pid)
 	return -EADDRINUSE;
 }
 
-/* A keeper that was killed; its child, which has the socket too, is about to be. */
-static bool is_gone(const struct sys *s, pid_t pid)
+/* The child of a keeper that was killed has the socket open until it is killed too. */
+static bool listener_has_ended(const struct sys *s, pid_t pid)
 {
 	cleanup_proc struct proc_ref p = PROC_REF_NONE;
 
@@ -87,10 +86,8 @@ static int clear_place(const struct sys *s, int dir_fd, const char *dir, struct 
 	if (!S_ISSOCK(st.st_mode))
 		return error_set(err, ENOTSOCK, "%s/" KEEPER_SOCKET ": is no socket: remove it", dir);
 	r = look_for_listener(dir_fd, &pid);
-	for (int ms = 0; r == -EADDRINUSE && is_gone(s, pid) && ms < END_MS; ms += RETRY_MS) {
-		poll(NULL, 0, RETRY_MS);
-		r = look_for_listener(dir_fd, &pid);
-	}
+	if (r == -EADDRINUSE && listener_has_ended(s, pid))
+		r = 0;
 	if (r == -EADDRINUSE && pid > 0)
 		return error_set(err, -r, "%s/" KEEPER_SOCKET ": a keeper listens there already: process %d", dir, pid);
 	if (r == -EADDRINUSE)

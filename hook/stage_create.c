@@ -82,8 +82,7 @@ static int open_cpuset(struct create *c, struct error *err)
 
 static int match(struct create *c, struct error *err)
 {
-	static const char *const image_keys[] = { "io.kubernetes.cri.image-name", "io.kubernetes.cri-o.ImageName",
-						  "io.podman.annotations.image" };
+	static const char *const image_keys[] = { "io.kubernetes.cri.image-name", "io.kubernetes.cri-o.ImageName" };
 	struct match_facts facts = {
 		.id = c->h->state.id,
 		.stage = c->h->options->stage,

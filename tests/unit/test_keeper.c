@@ -581,6 +581,54 @@ static void test_silent_hook(void **state)
 	close(fd);
 }
 
+static pid_t listener_now(void)
+{
+	cleanup_fd int fd = client(0);
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof(peer);
+
+	return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 ? peer.pid : 0;
+}
+
+/* A keeper that is killed just after it forked leaves a child that has its socket open for a moment more. */
+static void test_listener_has_ended(void **state)
+{
+	struct fixture *f = *state;
+	cleanup_free char *path = program();
+	int held[2];
+	pid_t dead, keeper;
+
+	assert_int_equal(pipe(held), 0);
+	dead = fork();
+	if (dead == 0) {
+		char byte;
+		int fd = bound();
+
+		if (listen(fd, 8) < 0)
+			_exit(99);
+		if (fork() > 0)
+			_exit(0);
+		close(held[1]);
+		_exit(read(held[0], &byte, 1) == 0 ? 0 : 99);
+	}
+	close(held[0]);
+	assert_int_equal(waitpid(dead, NULL, 0), dead);
+	assert_int_equal(listener_now(), dead);
+	keeper = fork();
+	if (keeper == 0) {
+		execl(path, "cotenant-anchor", "--keep", "--state-dir", f->dir, (char *) NULL);
+		_exit(99);
+	}
+	for (int i = 0; listener_now() != keeper; i++) {
+		assert_true(i < TRACEE_PATIENCE);
+		assert_int_equal(waitpid(keeper, NULL, WNOHANG), 0);
+		short_pause();
+	}
+	expect_keepers_anchor(f);
+	close(held[1]);
+	end_keeper(keeper);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -594,6 +642,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_real_keeper, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_short_of_descriptors, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_silent_hook, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_listener_has_ended, setup, teardown),
 	};
 
 	if (getenv("TEST_STATE_DIR"))
