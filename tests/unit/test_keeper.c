@@ -1,139 +1,16 @@
-/* The hook's side of the keeper, with processes that stand for one, and with the real one. */
-#include "tracee.h"
-#include "tree.h"
+/* The hook's side of the keeper, with processes that stand for one. */
+#include "keeper_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
-#include "ledger.h"
-
-#define GROUP "red"
-#define LONG_MS 60000
-#define SHORT_MS 300
-
-struct fixture {
-	struct sys s;
-	struct ledger *l;
-	char *dir;
-	struct error err;
-	struct tracee fake;
-};
-
-static struct sockaddr_un address; /* of the socket in the state directory */
-
-static int setup(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-
-	f->s = real_sys(LONG_MS);
-	f->dir = tree_new();
-	assert_int_equal(ledger_open(&f->s, f->dir, &f->l, &f->err), 0);
-	address.sun_family = AF_UNIX;
-	assert_true((size_t) snprintf(address.sun_path, sizeof(address.sun_path), "%s/" KEEPER_SOCKET, f->dir) <
-		    sizeof(address.sun_path));
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	ledger_close(f->l);
-	tree_free(f->dir);
-	error_done(&f->err);
-	sys_done(&f->s);
-	free(f);
-	return 0;
-}
-
-/* ---- what is looked at ---- */
-
-static int ensure(struct fixture *f, struct proc_ref *p)
-{
-	return anchor_ensure(&f->s, f->l, NULL, GROUP, p, &f->err);
-}
-
-static void end(struct fixture *f)
-{
-	assert_int_equal(ledger_lock_name(f->l, LOCK_GROUP, GROUP, &f->err), 0);
-	assert_int_equal(anchor_end(&f->s, f->l, GROUP, &f->err), 0);
-	ledger_unlock_name(f->l, LOCK_GROUP, GROUP);
-}
-
-static void expect_no_record(struct fixture *f)
-{
-	struct anchor_ref ref;
-
-	assert_int_equal(ledger_get_anchor(f->l, GROUP, &ref, &f->err), -ENOENT);
-}
-
-/* Looked for beside the running program, be it as the keeper or as an anchor of the hook's own. */
-static char *program(void)
-{
-	char self[PATH_MAX] = "";
-	char *path = NULL;
-
-	assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
-	assert_true(asprintf(&path, "%s/cotenant-anchor", dirname(self)) > 0);
-	if (access(path, X_OK) < 0)
-		assert_int_equal(symlink("../../cotenant-anchor", path), 0);
-	assert_int_equal(access(path, X_OK), 0); /* make all builds it */
-	return path;
-}
-
-/* The hook starts its own: where the kernel has no cookies it fails at that. */
-static void expect_own_anchor(struct fixture *f)
-{
-	cleanup_proc struct proc_ref p = PROC_REF_NONE;
-	cleanup_free char *path = program();
-	uint64_t cookie;
-	int why = f->s.ops->cookie_get(0, &cookie), r = ensure(f, &p);
-
-	if (r != why)
-		fail_msg("%d: %s", r, error_text(&f->err));
-	if (why == 0) {
-		end(f);
-		assert_int_equal(waitpid(p.pid, NULL, 0), p.pid);
-	} else {
-		assert_non_null(strstr(error_text(&f->err), "anchor of group red: no cookie could be created"));
-	}
-	expect_no_record(f);
-}
-
-static void expect_refusal(struct fixture *f, int code, const char *text)
-{
-	struct proc_ref p = PROC_REF_NONE;
-
-	assert_int_equal(ensure(f, &p), code);
-	if (!strstr(error_text(&f->err), text))
-		fail_msg("says:  %s\nwants: %s", error_text(&f->err), text);
-	expect_no_record(f);
-}
-
 /* ---- keepers that are none ---- */
-
-static int bound(void)
-{
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	unlink(address.sun_path);
-	if (fd < 0 || bind(fd, (const struct sockaddr *) &address, sizeof(address)) < 0)
-		_exit(99);
-	return fd;
-}
 
 static int listening(struct tracee *t, int backlog)
 {
@@ -280,34 +157,6 @@ static void test_other_user(void **state)
 
 /* ---- the deadline ---- */
 
-static void on_alarm(int signal)
-{
-	(void) signal;
-}
-
-/* As the hook does it: blocking calls end with EINTR, again and again. */
-static void interrupt_often(bool on)
-{
-	const struct sigaction action = { .sa_handler = on ? on_alarm : SIG_DFL };
-	const struct itimerval timer = { .it_value.tv_usec = on ? 10000 : 0, .it_interval.tv_usec = on ? 10000 : 0 };
-
-	if (on)
-		assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
-	assert_int_equal(setitimer(ITIMER_REAL, &timer, NULL), 0);
-	if (!on)
-		assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
-}
-
-static void expect_late(struct fixture *f, const char *text)
-{
-	for (int interrupted = 0; interrupted < 2; interrupted++) {
-		f->s.deadline_ns = sys_now_ns() + SHORT_MS * INT64_C(1000000);
-		interrupt_often(interrupted);
-		expect_refusal(f, -ETIMEDOUT, text);
-		interrupt_often(false);
-	}
-}
-
 static void test_hangs(void **state)
 {
 	struct fixture *f = *state;
@@ -317,17 +166,6 @@ static void test_hangs(void **state)
 	assert_true(asprintf(&text, "process %d) did not answer in time: if it hangs or is stopped", f->fake.pid) > 0);
 	expect_late(f, text);
 	tracee_end(&f->fake);
-}
-
-static int client(int flags)
-{
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
-
-	assert_true(fd >= 0);
-	if (connect(fd, (const struct sockaddr *) &address, sizeof(address)) == 0)
-		return fd;
-	close(fd);
-	return -1;
 }
 
 static void test_hangs_with_a_queue(void **state)
@@ -391,7 +229,7 @@ static int hook_main(const char *dir)
 		return 99;
 	if (ensure(&f, &p) == 0) {
 		printf("own anchor");
-		end(&f);
+		end_anchor(&f);
 	} else if (strstr(error_text(&f.err), "no cookie could be created")) {
 		printf("own anchor");
 	} else {
@@ -474,175 +312,16 @@ static void test_below_crun_run(void **state)
 	tracee_end(&f->fake);
 }
 
-/* ---- the real one ---- */
-
-static pid_t start_keeper(struct fixture *f)
-{
-	cleanup_free char *path = program();
-	pid_t pid = fork();
-	int fd;
-
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(path, "cotenant-anchor", "--keep", "--state-dir", f->dir, (char *) NULL);
-		_exit(99);
-	}
-	for (int i = 0; (fd = client(0)) < 0; i++) {
-		assert_true(i < TRACEE_PATIENCE);
-		short_pause();
-	}
-	close(fd);
-	return pid;
-}
-
-static void end_keeper(pid_t pid)
-{
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
-/* With its anchor, or with the word that there is no cookie to be had. */
-static void expect_keepers_anchor(struct fixture *f)
-{
-	cleanup_proc struct proc_ref p = PROC_REF_NONE;
-	uint64_t cookie = 0;
-	int why = f->s.ops->cookie_get(0, &cookie), r = ensure(f, &p);
-
-	if (r != why)
-		fail_msg("%d: %s", r, error_text(&f->err));
-	if (why == 0) {
-		assert_int_equal(waitpid(p.pid, NULL, WNOHANG), -1); /* no child of ours */
-		assert_int_equal(f->s.ops->cookie_get(p.pid, &cookie), 0);
-		assert_true(cookie != 0);
-		end(f);
-	} else {
-		assert_non_null(strstr(error_text(&f->err), "the keeper (process "));
-	}
-	expect_no_record(f);
-}
-
-static void test_real_keeper(void **state)
-{
-	struct fixture *f = *state;
-	cleanup_free char *text = NULL;
-	pid_t keeper = start_keeper(f);
-	int fd;
-
-	expect_keepers_anchor(f);
-	expect_keepers_anchor(f);
-	assert_int_equal(kill(keeper, SIGSTOP), 0);
-	fd = client(0); /* takes the child that is ready */
-	assert_true(fd >= 0);
-	assert_true(asprintf(&text, "the keeper (process %d) did not answer in time", keeper) > 0);
-	expect_late(f, text);
-	f->s.deadline_ns = sys_now_ns() + LONG_MS * INT64_C(1000000);
-	assert_int_equal(kill(keeper, SIGCONT), 0);
-	close(fd);
-	expect_keepers_anchor(f);
-	end_keeper(keeper);
-	expect_own_anchor(f);
-}
-
-/* No descriptor for a connection: it is taken when there is one again. */
-static void test_short_of_descriptors(void **state)
-{
-	struct fixture *f = *state;
-	pid_t keeper = start_keeper(f);
-	struct rlimit few, before;
-	int fd;
-
-	assert_int_equal(prlimit(keeper, RLIMIT_NOFILE, NULL, &before), 0);
-	few = before;
-	few.rlim_cur = 3; /* the standard ones: none is free below that */
-	assert_int_equal(prlimit(keeper, RLIMIT_NOFILE, &few, NULL), 0);
-	fd = client(0);
-	assert_true(fd >= 0);
-	f->s.deadline_ns = sys_now_ns() + SHORT_MS * INT64_C(1000000);
-	expect_refusal(f, -ETIMEDOUT, "did not answer in time");
-	assert_int_equal(waitpid(keeper, NULL, WNOHANG), 0);
-	assert_int_equal(prlimit(keeper, RLIMIT_NOFILE, &before, NULL), 0);
-	f->s.deadline_ns = sys_now_ns() + LONG_MS * INT64_C(1000000);
-	expect_keepers_anchor(f);
-	close(fd);
-	end_keeper(keeper);
-}
-
-/* A hook that connects and says nothing is waited for by a child of the keeper's, which must not be taken for it. */
-static void test_silent_hook(void **state)
-{
-	struct fixture *f = *state;
-	pid_t keeper = start_keeper(f);
-	int fd = client(0);
-
-	assert_true(fd >= 0);
-	expect_keepers_anchor(f); /* connections are taken in turn: the silent one has its child by now */
-	end_keeper(keeper);
-	expect_own_anchor(f);
-	close(fd);
-}
-
-static pid_t listener_now(void)
-{
-	cleanup_fd int fd = client(0);
-	struct ucred peer = { 0 };
-	socklen_t len = sizeof(peer);
-
-	return fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 ? peer.pid : 0;
-}
-
-/* A keeper that is killed just after it forked leaves a child that has its socket open for a moment more. */
-static void test_listener_has_ended(void **state)
-{
-	struct fixture *f = *state;
-	cleanup_free char *path = program();
-	int held[2];
-	pid_t dead, keeper;
-
-	assert_int_equal(pipe(held), 0);
-	dead = fork();
-	if (dead == 0) {
-		char byte;
-		int fd = bound();
-
-		if (listen(fd, 8) < 0)
-			_exit(99);
-		if (fork() > 0)
-			_exit(0);
-		close(held[1]);
-		_exit(read(held[0], &byte, 1) == 0 ? 0 : 99);
-	}
-	close(held[0]);
-	assert_int_equal(waitpid(dead, NULL, 0), dead);
-	assert_int_equal(listener_now(), dead);
-	keeper = fork();
-	if (keeper == 0) {
-		execl(path, "cotenant-anchor", "--keep", "--state-dir", f->dir, (char *) NULL);
-		_exit(99);
-	}
-	for (int i = 0; listener_now() != keeper; i++) {
-		assert_true(i < TRACEE_PATIENCE);
-		assert_int_equal(waitpid(keeper, NULL, WNOHANG), 0);
-		short_pause();
-	}
-	expect_keepers_anchor(f);
-	close(held[1]);
-	end_keeper(keeper);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_falls_back, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_wrong_answers, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_other_user, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_hangs, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_hangs_with_a_queue, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_let_go, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_below_crun_run, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_real_keeper, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_short_of_descriptors, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_silent_hook, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_listener_has_ended, setup, teardown),
+		with_keeper(test_falls_back),
+		with_keeper(test_wrong_answers),
+		with_keeper(test_other_user),
+		with_keeper(test_hangs),
+		with_keeper(test_hangs_with_a_queue),
+		with_keeper(test_let_go),
+		with_keeper(test_below_crun_run),
 	};
 
 	if (getenv("TEST_STATE_DIR"))
