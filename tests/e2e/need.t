@@ -42,7 +42,7 @@ says() { # NAME STATUS STDERR RAN
 	is "$(ls "$work/tmp")" "" "$1: leaves nothing"
 }
 update="apt-get update, noninteractive"
-install="apt-get install -y --no-install-recommends lack1 was2, noninteractive"
+install="apt-get install -y --no-install-recommends --no-remove lack1 was2, noninteractive"
 steps=$'\n  fetching the package lists\n  installing'
 
 uid=
@@ -62,7 +62,7 @@ need "make red" have1 lack1 was2
 says "not root" 0 "make red needs lack1 was2: installing with sudo apt-get$steps" \
 	"sudo env DEBIAN_FRONTEND=noninteractive apt-get update
 $update
-sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends lack1 was2
+sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove lack1 was2
 $install"
 
 uid=
@@ -77,7 +77,7 @@ echo install >"$work/fails"
 need "make red" lack1 was2
 says "a package cannot be had" 1 "make red needs lack1 was2: installing with apt-get$steps
 $tail
-apt-get install -y --no-install-recommends lack1 was2: failed" "$update"$'\n'"$install"
+apt-get install -y --no-install-recommends --no-remove lack1 was2: failed" "$update"$'\n'"$install"
 rm "$fake/apt-get"
 need "make red" lack1 have1
 says "no Debian" 1 "make red needs these Debian packages: lack1; install their like and try again" ""
