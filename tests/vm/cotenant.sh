@@ -168,9 +168,10 @@ leftovers() {
 	ls "$state/groups" 2>/dev/null | sed 's/^/group: /'
 	ls "$state/weights.json" 2>/dev/null
 	# A runtime gives up on a busy cgroup after a few tries. That it can be removed now proves that it is empty.
-	find /sys/fs/cgroup -mindepth 2 -type d -path '*/cotenant-vm/*' 2>/dev/null | while read -r left_dir; do
-		rmdir "$left_dir" 2>/dev/null || [ ! -d "$left_dir" ] || echo "$left_dir"
-	done
+	find /sys/fs/cgroup -mindepth 2 -depth -type d \( -path '*/cotenant-vm/*' -o -path '*/cotenant-?.scope*' \) 2>/dev/null |
+		while read -r left_dir; do
+			rmdir "$left_dir" 2>/dev/null || [ ! -d "$left_dir" ] || echo "$left_dir"
+		done
 }
 
 # By their program: an anchor that the keeper forked has the group for a name. The keeper is none, nor is its child that

@@ -44,6 +44,7 @@ for runtime in $runtimes; do
 
 	test_everything "$on scope path" "$runtime" scope '.linux.cgroupsPath = "/system.slice/cotenant-x.scope"'
 	is "$(entry_of x .cgroup)" /system.slice/cotenant-x.scope "$on scope path: the ledger has the cgroup"
+	like "$(leftovers)" '^/sys/fs/cgroup/system.slice/cotenant-x\.scope$' "$on scope path: it would be seen if it were left behind"
 	stop_all "$on scope path"
 done
 
