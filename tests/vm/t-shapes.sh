@@ -15,6 +15,49 @@ esac
 like "$("$build/cotenant" --state-dir "$state" support 2>&1)" "^cpusets: cgroup v$([ "$cgroup" = v2 ] && echo 2 || echo 1)\\." \
 	"shapes $cgroup: support says which cpusets there are"
 
+# ---- pods: a first container, and others in its pid namespace, as CRI-O and podman make them ----
+
+# A member of the pod that container FIRST began.
+joins() { # WHAT ID FIRST TENANT
+	started "$1" "$runtime" "$2" weighted "$4" "try threads=2" \
+		".linux.namespaces |= map(if .type == \"pid\" then .path = \"/proc/$(pid_of "$3")/ns/pid\" else . end)" || return
+	is "$(readlink "/proc/$(pid_of "$2")/ns/pid")" "$(readlink "/proc/$(pid_of "$3")/ns/pid")" "$1: $2 is in $3's pid namespace"
+}
+
+# What the class gives, from outside.
+pod_member() { # WHAT ID TENANT
+	member=$(given "$(pid_of "$2")")
+	is "$(echo "$member" | grep -v '^[cm][pe]')" "cookie $(cookies_of "$(anchor_of "$3")")
+filters 1" "$1: all threads of $2 have its tenant's cookie, and the guard"
+	like "$member" '^cookie 0x[0-9a-f]*[1-9a-f][0-9a-f]*$' "$1: which is one"
+	is "$(echo "$member" | sed -n 's/^memory //p')" "policy weighted interleave=static:$(entry_of "$2" .plan.memory_nodes)" \
+		"$1: all mappings of $2 have the memory policy"
+	is "$(said "$2" first) $(said "$2" "try create")" "$(cookies_of "$(anchor_of "$3")") EPERM" "$1: $2 sees both from inside"
+}
+
+test_pods() { # WHAT
+	for pod in red blue; do
+		started "$1" "$runtime" "$pod-pause" weighted "$pod" "try" && joins "$1" "$pod-1" "$pod-pause" "$pod" &&
+			joins "$1" "$pod-2" "$pod-pause" "$pod" || return
+	done
+	for pod in red blue; do
+		for id in pause 1 2; do
+			pod_member "$1" "$pod-$id" "$pod"
+		done
+	done
+	isnt "$(readlink "/proc/$(pid_of red-1)/ns/pid")" "$(readlink "/proc/$(pid_of blue-1)/ns/pid")" "$1: two pods have two pid namespaces"
+	isnt "$(cookies_of "$(pid_of red-1)")" "$(cookies_of "$(pid_of blue-1)")" "$1: and two cookies"
+	is "$(for pod in red blue; do
+		for id in pause 1 2; do cookies_of "$(pid_of "$pod-$id")"; done
+	done | sort -u | wc -l)" 2 "$1: of which there are two in all"
+	# The kernel ends all of a pid namespace with its first process.
+	red_2=$(pid_of red-2)
+	stop "$runtime" red-pause
+	ok "$1: the pod ends with its first container" wait_for "ended $red_2" 30
+	is "$(cookies_of "$(pid_of blue-2)")" "$(cookies_of "$(anchor_of blue)")" "$1: the other pod has its cookie still"
+	stop_all "$1"
+}
+
 for runtime in $runtimes; do
 	on="shapes $cgroup $runtime"
 	test_everything "$on plain" "$runtime" plain
@@ -46,6 +89,8 @@ for runtime in $runtimes; do
 	is "$(entry_of x .cgroup)" /system.slice/cotenant-x.scope "$on scope path: the ledger has the cgroup"
 	like "$(leftovers)" '^/sys/fs/cgroup/system.slice/cotenant-x\.scope$' "$on scope path: it would be seen if it were left behind"
 	stop_all "$on scope path"
+
+	test_pods "$on pods"
 done
 
 # ---- no place for the ledger ----
