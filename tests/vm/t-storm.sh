@@ -1,5 +1,6 @@
 #!/bin/sh
-# Guest script: many containers at once. 50 of 5 tenants by 8 starters side by side, then all of them stopped so.
+# Guest script: many containers at once. 50 of 5 tenants by 8 starters side by side, then all of them stopped so. After
+# them, 8 tenants who all want one of the machine's 4 cores for themselves.
 set -u
 # shellcheck source=tests/vm/cotenant.sh
 . tests/vm/cotenant.sh
@@ -51,14 +52,86 @@ all_lanes() { # FUNCTION RUNTIME
 	wait $lane_pids
 }
 
+storm_bundle() { # NUMBER CLASS TENANT
+	mkdir -p "$work/s$1"
+	sed "s|@ID@|s$1|g; s|@CLASS@|$2|; s|@TENANT@|$3|; s|@LOG@|$work/s$1.hooks|" "$work/template" >"$work/s$1/config.json"
+}
+
+# ---- cores ----
+
+# "ID TENANT PID" of the containers of this storm that run, as the runtime has it.
+running() { # RUNTIME
+	for n in $(seq 1 "$count"); do
+		running_pid=$("$1" state "s$n" 2>/dev/null | jq -r 'select(.status == "running") | .pid')
+		[ -z "$running_pid" ] || echo "s$n t$n $running_pid"
+	done
+}
+
+# "CORE TENANT" of the processes in a list of running(), once each, by the kernel's effective cpusets.
+cores_by_tenant() { # <LIST
+	while read -r _ tenant pid; do
+		cores_of "$(effective "$pid" cpus)" | sed "s/\$/ $tenant/"
+	done | sort -u
+}
+
+# 8 tenants at once, each with one CPU's worth of CLASS.
+cores_storm() { # RUNTIME CLASS
+	for n in $(seq 1 "$count"); do
+		storm_bundle "$n" "$2" "t$n"
+	done
+	all_lanes lane_start "$1"
+	running "$1" >"$work/running"
+	cores_by_tenant <"$work/running" >"$work/cores"
+}
+
+cores_refuse() { # RUNTIME
+	on="storm cores $1"
+	cores_storm "$1" cores
+	is "$(wc -l <"$work/running")" 4 "$on: of 8 tenants who each want a core, as many run as there are cores"
+	is "$(cut -d ' ' -f 1 "$work/cores" | sort | paste -sd ' ')" "0-1 2-3 4-5 6-7" "$on: each core has one tenant's threads, and no other's"
+	is "$(cut -d ' ' -f 2 "$work/cores" | sort | uniq -d)" "" "$on: each tenant is on one core"
+	is "$(sort "$work/failed" | uniq | wc -l)" 4 "$on: the others do not start"
+	is "$(failures | grep -c "createRuntime: placement: no room for container s[1-8]: class \"cores\" wants whole cores for 1.00 CPUs within llc, and the most to be had is 0.00 ")" \
+		4 "$on: for want of cores"
+	is "$(jq -r '"\(.id) \(.group) \(.pid)"' "$state"/containers/*.json | sort)" "$(sort "$work/running")" "$on: the ledger has those who run"
+	is "$(jq -r '"\(.state) \(.plan.mechanism)"' "$state"/containers/*.json | sort -u)" "done cores" "$on: as owners of cores"
+	all_lanes lane_stop "$1"
+	nothing_left "$on"
+}
+
+# The class lets them start all the same, beside somebody whose last core nobody may take.
+cores_admit() { # RUNTIME
+	on="storm cores admit $1"
+	started "$on" "$1" n cookie neighbour "" || return
+	n_pid=$(pid_of n)
+	n_cookie=$(cookies_of "$n_pid")
+	is "$(effective "$n_pid" cpus)" 0-7 "$on: somebody has the whole machine"
+	cores_storm "$1" cores-admit
+	is "$(failures)" "" "$on: all 8 start"
+	jq -r 'select(.plan.mechanism == "cores") | .group' "$state"/containers/*.json | sort >"$work/owners"
+	is "$(wc -l <"$work/owners")" 3 "$on: three have cores of their own"
+	echo "n neighbour $n_pid" | cores_by_tenant >>"$work/cores"
+	is "$(grep -wf "$work/owners" "$work/cores" | cut -d ' ' -f 1 | sort | uniq -c | awk '{ print $1 }' | paste -sd ' ')" "1 1 1" \
+		"$on: on one core each"
+	is "$(grep -wf "$work/owners" "$work/cores" | cut -d ' ' -f 1 | while read -r core; do grep "^$core " "$work/cores"; done | wc -l)" 3 \
+		"$on: where nobody else runs"
+	is "$(grep -vwf "$work/owners" "$work/cores" | cut -d ' ' -f 1 | sort -u | wc -l)" 1 "$on: all others are on the one that is left"
+	is "$(jq -r 'select(.state == "degraded") | .why' "$state"/containers/*.json | grep -c '^placement: no room for container')" 5 \
+		"$on: five are degraded, and the ledger says for want of cores"
+	all_lanes lane_stop "$1"
+	is "$(failures)" "" "$on: all 8 stop"
+	# shellcheck disable=SC2016 # evaluated later
+	ok "$on: the first one has the whole machine back" wait_for '[ "$(effective "$n_pid" cpus)" = 0-7 ]' 30
+	is "$(cookies_of "$n_pid")" "$n_cookie" "$on: and its cookie still"
+	stop_all "$on"
+}
+
 for runtime in $(runtimes); do
 	on="storm $runtime"
 	for n in $(seq 1 "$count"); do
-		mkdir -p "$work/s$n"
 		class=cookie
 		[ $((n % 2)) = 0 ] || class=node
-		sed "s|@ID@|s$n|g; s|@CLASS@|$class|; s|@TENANT@|t$((n % tenants))|; s|@LOG@|$work/s$n.hooks|" \
-			"$work/template" >"$work/s$n/config.json"
+		storm_bundle "$n" $class "t$((n % tenants))"
 	done
 
 	all_lanes lane_start "$runtime"
@@ -88,6 +161,14 @@ for runtime in $(runtimes); do
 	all_lanes lane_stop "$runtime"
 	is "$(failures)" "" "$on: all $count stop"
 	nothing_left "$on"
-	rm -f "$work"/s*.hooks
+	rm -rf "$work"/s[0-9]*
+done
+
+count=8
+for runtime in $(runtimes); do
+	cores_refuse "$runtime"
+	rm -rf "$work"/s[0-9]*
+	cores_admit "$runtime"
+	rm -rf "$work"/s[0-9]*
 done
 finish
