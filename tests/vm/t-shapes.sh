@@ -95,6 +95,21 @@ done
 
 # ---- no place for the ledger ----
 
+# All of this machine at /mnt, but for /run.
+without_run() {
+	mount -t tmpfs -o mode=755 norun /mnt
+	for entry_of_root in /*; do
+		case $entry_of_root in
+		/run | /mnt) continue ;;
+		esac
+		if [ -L "$entry_of_root" ] || [ ! -d "$entry_of_root" ]; then
+			cp -P "$entry_of_root" /mnt/
+		else
+			mkdir "/mnt$entry_of_root" && mount --rbind "$entry_of_root" "/mnt$entry_of_root"
+		fi
+	done
+}
+
 if [ "$cgroup" = v2 ]; then
 	mkdir -p /tmp/ro && mount -t tmpfs -o ro ro /tmp/ro
 	for runtime in $runtimes; do
@@ -111,6 +126,43 @@ if [ "$cgroup" = v2 ]; then
 			stop "$runtime" r
 		fi
 	done
+
+	# The default directory, with /run itself read-only, and with no /run at all. Runtimes have theirs elsewhere.
+	# shellcheck disable=SC2016 # $i is jq's
+	default_state='.hooks[][].args |= (index("--state-dir") as $i | .[:$i] + .[$i + 2:])'
+	runtime_options="--root $work/runtimes"
+	write_policy
+	for runtime in $runtimes; do
+		on="shapes /run read-only $runtime"
+		state=/run/cotenant
+		ok "$on: it is" mount -o remount,ro /run
+		refused "$on" "ledger: state directory /run/cotenant: cannot be created: Read-only file system; give another with --state-dir" \
+			"$runtime" r cookie red "" "$default_state"
+		stop "$runtime" r >/dev/null 2>&1
+		mount -o remount,rw /run
+
+		on="shapes no /run $runtime"
+		printf '#!/bin/sh\nexec chroot /mnt %s "$@"\n' "$runtime" >"$work/norun-$runtime"
+		chmod +x "$work/norun-$runtime"
+		state=/mnt/run/cotenant
+		bundle r cookie red "" "$default_state"
+		without_run # after the bundle, whose root is a mount
+		ok "$on: there is none" [ ! -e /mnt/run ]
+		launch "$work/norun-$runtime" r && wait_report r
+		ok "$on: the container starts"
+		[ -e "$work/r/rootfs/tmp/report" ] || diag "$(log r)"
+		is "$(stat -c '%a %u' /mnt/run /mnt/run/cotenant | paste -sd ' ')" "700 0 700 0" \
+			"$on: it is made, as is the ledger's directory, for root alone"
+		is "$(said r first)" "$(cookies_of "$(anchor_of red)")" "$on: the container has its cookie"
+		is "$(entry_of r .state)" "done" "$on: and the ledger has it"
+		# poststop has to find the same directory, and the bundle is busy as long as it is mounted there too.
+		"$work/norun-$runtime" --root "$work/runtimes" delete --force r
+		nothing_left "$on"
+		umount -l /mnt
+		stop "$runtime" r >/dev/null 2>&1
+		: >"$work/started"
+	done
+	runtime_options=
 	state=$work/state
 	write_policy
 fi
