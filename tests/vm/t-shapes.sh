@@ -170,6 +170,8 @@ fi
 # ---- without root on the host ----
 
 home=/tmp/rootless
+delegated=/sys/fs/cgroup/cotenant-vm/user
+
 # A bundle for uid 1000; CLASS, and more words for jq.
 rootless_bundle() { # CLASS [JQ-EDIT]
 	rm -rf $home
@@ -180,69 +182,167 @@ rootless_bundle() { # CLASS [JQ-EDIT]
 		| del(.linux.resources) | .linux.cgroupsPath = "" | .hostname = "rootless"
 		| .annotations = {"org.example.class": "'"$1"'", "org.example.tenant": "rootless", "run.oci.hooks.stderr": "/tmp/rootless/hooks"}
 		| .mounts |= map(select(.type != "cgroup") | if .type == "devpts" then .options -= ["gid=5"] else . end)
-		| .hooks.createRuntime = '"$(hook_entry createRuntime | sed "s|$policy|$home/policy.json|; s|$state|$home/state|")"' | '"${2-.}" \
+		| .hooks = '"$(printf '{createRuntime: %s, poststop: %s}' "$(hook_entry createRuntime)" "$(hook_entry poststop)" |
+			sed "s|$policy|$home/policy.json|g; s|$state|$home/state|g")"' | '"${2-.}" \
 		"$bundle_base/config.json" >$home/bundle/config.json
 	chown -R 1000:1000 $home
 }
 
-# As uid 1000, in the namespaces that unshare's OPTIONs say. Leaves the exit status of `crun run` in $home/status.
-rootless_run() { # [OPTION of unshare]...
+# As uid 1000, in the namespaces that unshare's OPTIONs say. Leaves the exit status of `run` in $home/status.
+rootless_run() { # RUNTIME-WITH-OPTIONS [OPTION of unshare]...
 	cat >$home/go <<-GO
 	[ \$(id -u) != 0 ] || mount -t proc proc /proc
-	crun --root $home/run --cgroup-manager=disabled run --detach -b $home/bundle rootless
+	$1 --root $home/run \
+		run --detach -b $home/bundle rootless
 	echo \$? >$home/status.new && mv $home/status.new $home/status
 	sleep 1000
 	GO
-	# Not the shell's own applets of these names.
-	/usr/bin/setpriv --reuid 1000 --regid 1000 --clear-groups /usr/bin/unshare "$@" --fork --kill-child \
-		sh $home/go >$home/log 2>&1 </dev/null &
+	shift
+	# Not the shell's own applets of these names. In the cgroup that was delegated, if there is one.
+	(
+		[ ! -d $delegated ] || sh -c "echo \$PPID" >$delegated/runtime/cgroup.procs
+		exec /usr/bin/setpriv --reuid 1000 --regid 1000 --clear-groups env XDG_RUNTIME_DIR=$home/run \
+			/usr/bin/unshare "$@" --fork --kill-child sh $home/go
+	) >$home/log 2>&1 </dev/null &
 	rootless=$!
 	wait_for "[ -e $home/status ]" $wait_s
 	rootless_status=$(cat $home/status 2>&1)
+}
+
+rootless_end() {
+	kill -9 $rootless # unshare ignores SIGTERM; the rest dies with it
+	wait $rootless 2>/dev/null
 }
 
 in_report() { # WORDS
 	sed -n "s/^$1 //p" $home/bundle/rootfs/tmp/report
 }
 
-if [ "$cgroup" = v2 ] && command -v crun >/dev/null; then
-	# Runtime and hook are root of a user namespace, as below rootless podman.
-	on="shapes rootless"
+rootless_entry() { # JQ-FILTER
+	jq -r "$1" $home/state/containers/rootless.json
+}
+
+# crun keeps what a hook says in a file, runc shows it when it fails.
+rootless_log() {
+	cat $home/hooks $home/log 2>/dev/null | sed 's/\\"/"/g'
+}
+
+rootless_starts() { # WHAT
+	is "$rootless_status" 0 "$1: the container starts"
+	[ "$rootless_status" = 0 ] || diag "$(rootless_log)"
+	ok "$1: and its first program runs" wait_for "[ -e $home/bundle/rootfs/tmp/report ]" $wait_s
+}
+
+rootless_refused() { # WHAT ERE
+	isnt "$rootless_status" 0 "$1: does not start"
+	like "$(rootless_log)" "cotenant-hook: container rootless: createRuntime: $2" "$1: and the reason is told"
+}
+
+# A cgroup of uid 1000, with cpusets for what is below, and one below it for the runtime itself.
+delegate() {
+	mkdir -p $delegated/runtime
+	for level in /sys/fs/cgroup/cotenant-vm $delegated; do
+		echo +cpuset >"$level/cgroup.subtree_control"
+	done
+	chown 1000:1000 $delegated $delegated/cgroup.procs $delegated/cgroup.subtree_control $delegated/cgroup.threads
+	chown -R 1000:1000 $delegated/runtime
+}
+
+# Runtime and hook are root of a user namespace, as below rootless podman.
+test_rootless() { # WHAT RUNTIME-WITH-OPTIONS THE-SAME-WITH-CGROUPS
+	as_root="--user --map-root-user --mount --pid"
+	on=$1
 	rootless_bundle cookie
-	rootless_run --user --map-root-user --mount --pid
-	is "$rootless_status" 0 "$on: the container starts"
-	[ "$rootless_status" = 0 ] || diag "$(cat $home/log $home/hooks)"
-	ok "$on: and its first program runs" wait_for "[ -e $home/bundle/rootfs/tmp/report ]" $wait_s
+	# shellcheck disable=SC2086 # options
+	rootless_run "$2" $as_root
+	rootless_starts "$on"
 	like "$(in_report first)" '^0x.*[1-9a-f]' "$on: it has a cookie"
 	is "$(in_report "try create")" EPERM "$on: it has the guard"
-	is "$(jq -r .plan.set_cpus $home/state/containers/rootless.json)" false "$on: its CPUs were not set"
-	like "$(jq -r '.plan.reasons[]' $home/state/containers/rootless.json)" "its cpuset cannot be written, so it stays on CPUs 0-7" \
-		"$on: and the ledger says why"
-	rm -f $home/status
-	kill -9 $rootless # unshare ignores SIGTERM; the rest dies with it
-	wait $rootless 2>/dev/null
+	is "$(rootless_entry .plan.set_cpus)" false "$on: its CPUs were not set"
+	like "$(rootless_entry '.plan.reasons[]')" "its cpuset cannot be written, so it stays on CPUs 0-7" "$on: and the ledger says why"
+	rootless_end
 
-	on="shapes rootless cores"
+	on="$1 weighted"
+	rootless_bundle weighted
+	# shellcheck disable=SC2086
+	rootless_run "$2" $as_root
+	rootless_refused "$on: weights that are not the user's to change" \
+		"weights: interleave weight 3 cannot be written to /sys/kernel/mm/mempolicy/weighted_interleave/node0: Permission denied"
+	rootless_end
+	write_policy '.node.weights = "keep"'
+	rootless_bundle weighted
+	# shellcheck disable=SC2086
+	rootless_run "$2" $as_root
+	rootless_starts "$on: weights as they are"
+	is "$(in_report policy)" "weighted interleave=static:$(rootless_entry .plan.memory_nodes)" "$on: numa_maps has the memory policy"
+	like "$(in_report policy)" ":0.*2$" "$on: over DRAM and CXL"
+	like "$(in_report first)" '^0x.*[1-9a-f]' "$on: it has a cookie too"
+	rootless_end
+	write_policy
+
+	on="$1 cores"
 	rootless_bundle cores
-	rootless_run --user --map-root-user --mount --pid
-	isnt "$rootless_status" 0 "$on: a class of cores does not start"
-	like "$(cat $home/hooks)" 'placement: container rootless: class "cores" wants cores of its own, but the container.s cpuset cannot be written; give it the cpuset controller' \
-		"$on: and the reason is told"
-	kill -9 $rootless # unshare ignores SIGTERM; the rest dies with it
-	wait $rootless 2>/dev/null
+	# shellcheck disable=SC2086
+	rootless_run "$2" $as_root
+	rootless_refused "$on" \
+		'placement: container rootless: class "cores" wants cores of its own, but the container.s cpuset cannot be written; give it the cpuset controller'
+	rootless_end
 
-	# Runtime and hook are an ordinary user, and the container has a user namespace.
-	on="shapes rootless direct"
-	rootless_bundle cookie '.linux.namespaces += [{type: "user"}]
-		| .linux.uidMappings = [{containerID: 0, hostID: 1000, size: 1}] | .linux.gidMappings = .linux.uidMappings'
-	rootless_run
-	isnt "$rootless_status" 0 "$on: does not start"
-	like "$(cat $home/hooks)" "Operation not permitted: ptrace access is missing; give cotenant CAP_SYS_PTRACE in the process's user namespace" \
-		"$on: and the reason is told"
-	diag "$(cat $home/hooks $home/log)"
-	kill -9 $rootless # unshare ignores SIGTERM; the rest dies with it
-	wait $rootless 2>/dev/null
-	is "$(anchors)" "" "$on: no anchor is left behind"
+	on="$1 delegated"
+	delegate
+	rootless_bundle cores '.linux.cgroupsPath = "/cotenant-vm/user/box"'
+	# shellcheck disable=SC2086
+	rootless_run "$3" $as_root
+	rootless_starts "$on"
+	is "$(cat $delegated/box/cpuset.cpus.effective)" "$(rootless_entry .plan.cpus)" "$on: effective CPUs are the planned ones"
+	is "$(each "$(cat $delegated/box/cpuset.cpus.effective)" | wc -l)" 2 "$on: which are those of one core"
+	is "$(in_report allowed-cpus)" "$(rootless_entry .plan.cpus)" "$on: and it sees them from inside"
+	is "$(rootless_entry '"\(.state) \(.plan.mechanism) \(.cgroup)"')" "done cores /cotenant-vm/user/box" "$on: the ledger says that they are its own"
+	is "$(stat -c %u $delegated/box/cpuset.cpus)" 1000 "$on: the cgroup is the user's"
+	rootless_end
+	# shellcheck disable=SC2016 # evaluated later
+	ok "$on: nothing is left behind" wait_for '[ -z "$(leftovers)" ]' 30
+}
+
+# Runtime and hook are an ordinary user, and the container has a user namespace. crun makes its init not dumpable, which
+# only CAP_SYS_PTRACE of the host would get the hook around; runc does not.
+test_rootless_direct() { # WHAT RUNTIME-WITH-OPTIONS
+	write_policy '.node.weights = "keep"'
+	rootless_bundle weighted '.linux.namespaces += [{type: "user"}]
+		| .linux.uidMappings = [{containerID: 0, hostID: 1000, size: 1}]
+		| .linux.gidMappings = [{containerID: 0, hostID: 1000, size: 1}]'
+	rootless_run "$2"
+	if [ "$runtime" = runc ]; then
+		rootless_starts "$1"
+		rootless_pid=$(rootless_entry .pid)
+		is "$(awk '/^Uid/ { print $2 }' "/proc/$rootless_pid/status")" 1000 "$1: it is the user's"
+		is "$(cookies_of "$rootless_pid")" "$(cookies_of "$(jq -r .pid $home/state/groups/*.json)")" \
+			"$1: every thread has its anchor's cookie"
+		like "$(in_report first)" '^0x.*[1-9a-f]' "$1: which is one, and its first program read it"
+		is "$(policies_of "$rootless_pid")" "weighted interleave=static:$(rootless_entry .plan.memory_nodes)" \
+			"$1: every mapping has the memory policy"
+		is "$(filters_of "$rootless_pid") $(in_report "try create")" "1 EPERM" "$1: it has the guard"
+		ok "$1: it can be deleted" /usr/bin/setpriv --reuid 1000 --regid 1000 --clear-groups \
+			env XDG_RUNTIME_DIR=$home/run "$runtime" --root $home/run delete --force rootless
+		is "$(rootless_entry .state 2>/dev/null)" "" "$1: and is off the ledger"
+	else
+		rootless_refused "$1" \
+			"cookie: process [0-9]* cannot be given the cookie of anchor [0-9]* .*: Operation not permitted: ptrace access is missing; give cotenant CAP_SYS_PTRACE in the process's user namespace"
+	fi
+	rootless_end
+	write_policy
+	is "$(anchors)" "" "$1: no anchor is left behind"
+}
+
+if [ "$cgroup" = v2 ]; then
+	for runtime in $runtimes; do
+		case $runtime in
+		crun) free="crun --cgroup-manager=disabled" managed="crun --cgroup-manager=cgroupfs" ;;
+		*) free=$runtime managed=$runtime ;;
+		esac
+		test_rootless "shapes rootless $runtime" "$free" "$managed"
+		test_rootless_direct "shapes rootless direct $runtime" "$free"
+	done
 fi
 
 # ---- without ptrace(2), which Yama gives nobody back until the next boot ----
