@@ -345,26 +345,36 @@ if [ "$cgroup" = v2 ]; then
 	done
 fi
 
-# ---- without ptrace(2), which Yama gives nobody back until the next boot ----
+# ---- without ptrace(2), which Yama gives nobody back until the next boot: nothing can come after it ----
 
-if [ "$cgroup" = v2 ]; then
+yama=/proc/sys/kernel/yama/ptrace_scope
+if [ "$cgroup" = v2 ] && [ ! -e $yama ]; then
+	skip "no Yama in this kernel (CONFIG_SECURITY_YAMA)" "shapes no ptrace"
+elif [ "$cgroup" = v2 ]; then
 	write_policy
-	# ptrace(2) taken away from everybody: memory policy and guard cannot be had, and that is said.
-	yama=/proc/sys/kernel/yama/ptrace_scope
-	if [ -e $yama ]; then
-		on="shapes no ptrace"
-		echo 3 >$yama
-		refused "$on" 'guard: thread [0-9]+ of process [0-9]+ cannot be held by ptrace\(2\): Operation not permitted: cotenant needs CAP_SYS_PTRACE in the process.s user namespace, and kernel.yama.ptrace_scope below 3' \
-			runc r cookie red ""
-		if started "$on, on_error admit" runc r admit red "try"; then
+	# Taken away from everybody: memory policy and guard cannot be had, and that is said.
+	echo 3 >$yama
+	no_ptrace='thread [0-9]+ of process [0-9]+ cannot be held by ptrace\(2\): Operation not permitted: cotenant needs CAP_SYS_PTRACE in the process.s user namespace, and kernel.yama.ptrace_scope below 3'
+	for runtime in $runtimes; do
+		on="shapes no ptrace $runtime"
+		refused "$on" "guard: $no_ptrace" "$runtime" r cookie red ""
+		refused "$on, memory policy" "memory policy: $no_ptrace" "$runtime" r everything red ""
+		# The init has had its cookie by then.
+		bundle r cookie red "" "$held"
+		launch_held "$runtime" r
+		is "$hook_status" 1 "$on, looked at: the hook fails"
+		ok "$on, looked at: the init lives" [ -d "/proc/$init/task" ]
+		is "$(cookies_of "$init")" 0x0 "$on, looked at: none of its threads has a cookie"
+		is "$(anchors)" "" "$on, looked at: nor is there an anchor"
+		let_go 1
+		isnt $? 0 "$on, looked at: the runtime reports the failure"
+		if started "$on, on_error admit" "$runtime" r admit red "try"; then
 			is "$(entry_of r .state)" degraded "$on, on_error admit: it is degraded"
 			like "$(entry_of r .why)" "guard: not applied" "$on, on_error admit: for want of the guard"
 			is "$(said r first)" "$(cookies_of "$(anchor_of red)")" "$on, on_error admit: it has the cookie all the same"
 			is "$(said r "try create")" ok "$on, on_error admit: and no guard, as was said"
 		fi
 		stop_all "$on"
-	else
-		diag "this kernel has no Yama: the hook without ptrace(2) is not tried here"
-	fi
+	done
 fi
 finish
