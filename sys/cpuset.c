@@ -313,6 +313,16 @@ static int read_back(const struct cpuset *c, enum which which, const char *value
 			 or_nothing(value), or_nothing(effective), parent ? or_nothing(parent) : "an unknown set");
 }
 
+/* No value at all stands for the parent's. */
+static int inherit(const struct cpuset *c, enum which which, char **ret_text, struct error *err)
+{
+	int r = read_parent(c, which, ret_text);
+
+	return r < 0 ? error_set(err, -r, "%s: the parent's value cannot be read: %s", files[which].file,
+				 strerror(-r)) :
+		       0;
+}
+
 /* A value that stands there already is not written again, but whether it applies is looked up all the same. */
 static int write_one(const struct cpuset *c, enum which which, const char *old, const char *value, struct error *err)
 {
@@ -320,15 +330,22 @@ static int write_one(const struct cpuset *c, enum which which, const char *old, 
 	int r = 0;
 
 	if (!*value && !c->v2) {
-		r = read_parent(c, which, &inherited);
+		r = inherit(c, which, &inherited, err);
 		if (r < 0)
-			return error_set(err, -r, "%s: the parent's value cannot be read: %s", files[which].file,
-					 strerror(-r));
+			return r;
 		value = inherited;
 	}
 	/* write(2) of no bytes at all would not reach the kernel's handler. */
 	if (!old || !same_set(old, value))
 		r = file_write_at(c->dir_fd, files[which].file, *value ? value : "\n");
+	/* v2 takes back no value of a cgroup that has processes (validate_change() in kernel/cgroup/cpuset.c). */
+	if (r == -ENOSPC && !*value) {
+		r = inherit(c, which, &inherited, err);
+		if (r < 0)
+			return r;
+		value = inherited;
+		r = file_write_at(c->dir_fd, files[which].file, value);
+	}
 	return r < 0 ? refused(c, which, value, r, err) : read_back(c, which, value, err);
 }
 

@@ -85,6 +85,29 @@ launch() { # RUNTIME ID [OPTION of run]...
 	"$launch_runtime" $runtime_options run --detach "$@" -b "$work/$launch_id" "$launch_id" >"$work/$launch_id.log" 2>&1 </dev/null
 }
 
+# ---- an init that is looked at before the runtime goes on ----
+
+# shellcheck disable=SC2034 # of the scripts, as are hook_status and init below
+# The jq edit that puts `hold` around the hook of createRuntime.
+held=".hooks.createRuntime[0] |= {path: \"$PWD/tests/vm/hold\", args: ([\"hold\", \"$work\", .path] + .args[1:])}"
+
+# launch, up to where the hook has ended: $hook_status is how, $init the container's first process. let_go must follow.
+# shellcheck disable=SC2034
+launch_held() { # RUNTIME ID [OPTION of run]...
+	rm -f "$work/held" "$work/let-go"
+	launch "$@" &
+	held_runtime=$!
+	wait_for "[ -e $work/held ]" $wait_s
+	hook_status=$(cat "$work/held" 2>&1)
+	init=$(jq .pid "$work/held.state")
+}
+
+# The runtime goes on as if the hook had ended so; $? is then the runtime's own.
+let_go() { # STATUS
+	echo "$1" >"$work/let-go.new" && mv "$work/let-go.new" "$work/let-go"
+	wait "$held_runtime"
+}
+
 # runc passes a hook's words on as one quoted line.
 log() { # ID
 	cat "$work/$1.log" "$work/$1.hooks" 2>/dev/null | sed 's/\\"/"/g; s/\\n/\n/g'
@@ -226,6 +249,32 @@ cgroup_of() { # PID
 effective() { # PID cpus|mems
 	effective_dir=$(cgroup_of "$1")
 	cat "$effective_dir/cpuset.$2.effective" 2>/dev/null || cat "$effective_dir/cpuset.effective_$2"
+}
+
+# Memory policies of all mappings of a process, each once, from outside.
+policies_of() { # PID
+	cut -d ' ' -f 2- "/proc/$1/numa_maps" |
+		sed -E 's/ (heap|stack|huge)( .*|$)//; s/ (file|anon|dirty|mapped|mapmax|swapcache|active|writeback|N[0-9]+)=.*//' | sort -u
+}
+
+# Seccomp filters of all threads of a process, each number once.
+filters_of() { # PID
+	cat "/proc/$1/task"/*/status | sed -n 's/^Seccomp_filters:.//p' | sort -u
+}
+
+# All that cotenant could have given a process, one thing a line; a line is longer where threads or mappings differ.
+given() { # PID
+	echo "cookie $(cookies_of "$1" | paste -sd ' ')"
+	echo "cpus $(effective "$1" cpus)"
+	echo "mems $(effective "$1" mems)"
+	echo "memory policy $(policies_of "$1" | paste -sd '|')"
+	echo "filters $(filters_of "$1" | paste -sd ' ')"
+}
+
+# A child that ended stays a zombie until it is waited for.
+# shellcheck disable=SC2317 # called by wait_for
+ended() { # PID
+	! grep -q '^State:.[^ZX]' "/proc/$1/status"
 }
 
 # "0-2,5" as one number a line.

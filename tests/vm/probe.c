@@ -6,15 +6,21 @@
  *   probe cookies PID...        "PID TID COOKIE" of every thread
  *   probe core-create [COMMAND [ARG]...]
  *                                  new cookie for itself; print it, or run COMMAND with it
+ *   probe without-seccomp COMMAND [ARG]...
+ *                                  run COMMAND, where it and its children are refused seccomp(2)
  *
  * Prints the cookie in hex, or the name of the error (exit status 1).
  */
 #include <dirent.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Values of linux/prctl.h (5.14), for older headers. */
@@ -72,6 +78,22 @@ static int core_create(char **command)
 	return fail();
 }
 
+static int without_seccomp(char **command)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { .len = sizeof(code) / sizeof(*code), .filter = code };
+
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+		return fail();
+	execvp(*command, command);
+	return fail();
+}
+
 int main(int argc, char **argv)
 {
 	if (argc >= 2 && !strcmp(argv[1], "core-get"))
@@ -85,6 +107,9 @@ int main(int argc, char **argv)
 	}
 	if (argc >= 2 && !strcmp(argv[1], "core-create"))
 		return core_create(argv + 2);
-	fputs("usage: probe core-get [PID] | cookies PID... | core-create [COMMAND [ARG]...]\n", stderr);
+	if (argc >= 3 && !strcmp(argv[1], "without-seccomp"))
+		return without_seccomp(argv + 2);
+	fputs("usage: probe core-get [PID] | cookies PID... | core-create [COMMAND [ARG]...] | without-seccomp COMMAND [ARG]...\n",
+	      stderr);
 	return 2;
 }

@@ -36,7 +36,7 @@ for runtime in $(runtimes); do
 		is "$(entry_of w .plan.mems)" 0,2 "$on: and on node 0 and the CXL node behind it"
 		as_planned "$on" w
 		is "$(said w policy)" "weighted interleave=static:0,2" "$on: the entrypoint's numa_maps show the policy"
-		is "$(cut -d ' ' -f 2- "/proc/$(pid_of w)/numa_maps" | sed 's/ anon=.*//;s/ file=.*//;s/ heap.*//;s/ stack.*//;s/ N[0-9].*//' | sort -u)" \
+		is "$(policies_of "$(pid_of w)")" \
 			"weighted interleave=static:0,2" "$on: and so do all of its mappings from outside"
 		is "$(weights)" "3 3 1" "$on: the kernel's weights are the policy's: DRAM 3, CXL 1"
 		near "$(on_node w 0)" $((pages * 3 / 4)) "$on: three quarters of $mib MiB lie on node 0"

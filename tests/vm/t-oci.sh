@@ -60,12 +60,6 @@ done
 adapted='(.hooks[][] | select(.path == "/usr/local/sbin/cotenant-hook")) |= (.path = "'$hook'"
 	| .args += ["--policy", "'$policy'", "--state-dir", "'$state'", "--timeout", "50"] | .timeout = 60)'
 
-# A child that ended stays a zombie until it is waited for.
-# shellcheck disable=SC2317 # called by wait_for
-ended() { # PID
-	! grep -q '^State:.[^ZX]' "/proc/$1/status"
-}
-
 placed() { # WHAT RUNTIME ID GROUP
 	launch "$2" "$3" && wait_report "$3"
 	ok "$1: the container starts"
