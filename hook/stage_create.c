@@ -326,24 +326,6 @@ static int decide(struct create *c, struct error *err)
 
 /* ---- act and result ---- */
 
-static int act(struct create *c, struct error *err)
-{
-	struct apply_target target = {
-		.init = &c->init,
-		.layout = &c->facts->cgroup,
-		.cpuset = &c->cpuset,
-		.ledger = c->ledger,
-		.entry = c->entry,
-		.keep_going = c->match.class->on_error == ON_ERROR_ADMIT,
-	};
-	enum step step;
-	int r = sys_apply(c->s, &target, &step, err);
-
-	if (r < 0)
-		c->stage_of_failure = step_name(step);
-	return r;
-}
-
 /* Another hook may have moved this container meanwhile, or be about to: the ledger's word on that stands. */
 static int merge_result(struct create *c, struct error *err)
 {
@@ -365,8 +347,9 @@ static int merge_result(struct create *c, struct error *err)
 	return 0;
 }
 
-static int write_result(struct create *c, struct error *err)
+static int write_result(void *arg, struct error *err)
 {
+	struct create *c = arg;
 	struct entry *e = c->entry;
 	int r;
 
@@ -382,6 +365,26 @@ static int write_result(struct create *c, struct error *err)
 		r = ledger_put(c->ledger, e, err);
 	}
 	ledger_unlock(c->ledger);
+	return r;
+}
+
+static int act(struct create *c, struct error *err)
+{
+	struct apply_target target = {
+		.init = &c->init,
+		.layout = &c->facts->cgroup,
+		.cpuset = &c->cpuset,
+		.ledger = c->ledger,
+		.entry = c->entry,
+		.record = write_result,
+		.record_arg = c,
+		.keep_going = c->match.class->on_error == ON_ERROR_ADMIT,
+	};
+	enum step step;
+	int r = sys_apply(c->s, &target, &step, err);
+
+	if (r < 0 && step < STEP_COUNT)
+		c->stage_of_failure = step_name(step);
 	return r;
 }
 
@@ -407,7 +410,6 @@ static int place(struct create *c, struct error *err)
 		return r;
 	sys_fault_point(c->s, "intent");
 	r = act(c, err);
-	r = r < 0 ? r : write_result(c, err);
 	sys_fault_point(c->s, "result");
 	if (r == 0)
 		disown(c);

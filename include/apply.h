@@ -22,12 +22,15 @@ struct apply_target {
 	 * that is started anyway is better off with half of its protection than with none.
 	 */
 	bool keep_going;
+	/* Called after the last step, the init still held, so that what cannot be recorded can be undone. May be NULL. */
+	int (*record)(void *arg, struct error *err);
+	void *record_arg;
 };
 
 /*
- * *ret_step tells at which step it failed; untouched on success. -ENOTRECOVERABLE whatever keep_going says: the init
- * must not run on, since it has lost its registers or would run on cores that others own. Holds no lock when called or
- * when it returns.
+ * *ret_step tells at which step it failed, STEP_COUNT: to record it; untouched on success. -ENOTRECOVERABLE whatever keep_going says: the init
+ * must not run on, since it has lost its registers or would run on cores that others own. Holds no lock when called, when
+ * it calls record, or when it returns.
  */
 int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct error *err) must_check;
 

@@ -236,11 +236,19 @@ static bool can_do_without(const struct run *run, enum step step)
 	return run->t->keep_going && !(step == STEP_CPUSET && run->plan->confined);
 }
 
+/* Those before it, the last one first. */
+static void undo_before(struct run *run, unsigned step)
+{
+	while (step-- > 0)
+		if (steps[step].wanted(run->plan) && steps[step].undo)
+			steps[step].undo(run);
+}
+
 static int run_steps(struct run *run, enum step *ret_step, struct error *err)
 {
-	for (unsigned i = 0; i < STEP_COUNT; i++) {
-		int r;
+	int r;
 
+	for (unsigned i = 0; i < STEP_COUNT; i++) {
 		if (!steps[i].wanted(run->plan))
 			continue;
 		r = take_step(run, (enum step) i, err);
@@ -249,9 +257,7 @@ static int run_steps(struct run *run, enum step *ret_step, struct error *err)
 			continue;
 		}
 		if (r < 0) {
-			for (unsigned k = i; k-- > 0;)
-				if (steps[k].wanted(run->plan) && steps[k].undo)
-					steps[k].undo(run);
+			undo_before(run, i);
 			*ret_step = (enum step) i;
 			return run->t->keep_going ?
 				       error_prefix(err, -ENOTRECOVERABLE, "it would run on cores that others own") :
@@ -259,7 +265,12 @@ static int run_steps(struct run *run, enum step *ret_step, struct error *err)
 		}
 		sys_fault_point(run->s, step_name((enum step) i));
 	}
-	return 0;
+	r = run->t->record ? run->t->record(run->t->record_arg, err) : 0;
+	if (r < 0) {
+		undo_before(run, STEP_COUNT);
+		*ret_step = STEP_COUNT;
+	}
+	return r;
 }
 
 int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct error *err)

@@ -15,6 +15,7 @@ bundle=$work/bundle
 policy=$work/policy.json
 init=
 cgroup=
+tracing= # how strace(1) disturbs the next hook
 containers=
 
 # ---- TAP ---------------------------------------------------------------------------------------------------------
@@ -164,7 +165,9 @@ snapshot() {
 
 # Runs the hook with the standard input of the caller: sets status, out, err.
 hook() { # STAGE [OPTION…]; policy and state directory are added
-	timeout -s KILL 30 "$bin/cotenant-hook" --policy "$policy" --state-dir "$state_dir" "$@" >"$work/out" 2>"$work/err"
+	# shellcheck disable=SC2086 # options, or none
+	timeout -s KILL 30 ${tracing:+strace -qq -o /dev/null $tracing} \
+		"$bin/cotenant-hook" --policy "$policy" --state-dir "$state_dir" "$@" >"$work/out" 2>"$work/err"
 	status=$?
 	out=$(<"$work/out") err=$(<"$work/err")
 }

@@ -41,7 +41,6 @@ stop_all() {
 	clean_up
 }
 trap stop_all EXIT
-tracing= # how strace(1) disturbs the next hook
 run() { # ID STAGE [OPTION…]
 	local text
 	text=$(state "$1" "${pids[$1]-1}" "$bundle")

@@ -100,6 +100,14 @@ undone "the memory policy" "memory policy: thread $init of process $init is trac
 kill "$tracer"
 wait "$tracer" 2>/dev/null
 
+# The last write of the entry, when all else is done: the disk is full. Here without a guard, which nothing takes back.
+policy_with '.classes.own.isolation.guard = false'
+tracing="-e inject=renameat:error=ENOSPC:when=4"
+fill_cpuset "$cgroup"
+state red "$init" "$bundle" | refused "the result" \
+	"cotenant-hook: container red: createRuntime: ledger: $state_dir/containers/red.json: cannot be written: No space left on device" createRuntime
+tracing=
+
 # The kernel lets no cpuset of v1 shrink below its children. One of v2 shrinks always.
 if [ -e "$dir/cpuset.effective_cpus" ]; then
 	mkdir "$dir/child" && fill_cpuset "$dir/child"
