@@ -28,9 +28,9 @@ struct apply_target {
 };
 
 /*
- * *ret_step tells at which step it failed, STEP_COUNT: to record it; untouched on success. -ENOTRECOVERABLE whatever keep_going says: the init
- * must not run on, since it has lost its registers or would run on cores that others own. Holds no lock when called, when
- * it calls record, or when it returns.
+ * *ret_step tells at which step it failed, STEP_COUNT when only the record did; untouched on success. -ENOTRECOVERABLE
+ * whatever keep_going says: the init must not run on, since it has lost its registers or would run on cores that others
+ * own. Holds no lock when called, when it calls record, or when it returns.
  */
 int sys_apply(struct sys *s, struct apply_target *t, enum step *ret_step, struct error *err) must_check;
 
