@@ -114,9 +114,10 @@ static void test_silent_hook(void **state)
 	close(fd);
 }
 
+/* 0: nobody, or the queue of a dead one is full. */
 static pid_t listener_now(void)
 {
-	cleanup_fd int fd = client(0);
+	cleanup_fd int fd = client(SOCK_NONBLOCK);
 	struct ucred peer = { 0 };
 	socklen_t len = sizeof(peer);
 

@@ -88,6 +88,7 @@ for runtime in $(runtimes); do
 	IFS=,
 	for fault in $create_faults; do
 		unset IFS
+		after_create "$runtime" "$fault"
 		"$runtime" delete --force v >/dev/null 2>&1 # what a failed start leaves
 		# runc runs poststop for a start that failed, crun does not: then somebody else has to.
 		is "$(entry_of v .state)" "$([ "$runtime" = runc ] || echo "$half_state")" "$on, then poststop: run by runc itself"
