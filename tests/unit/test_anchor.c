@@ -103,6 +103,7 @@ static void test_end(void **state)
 {
 	struct fixture *f = *state;
 	struct anchor_ref ref;
+	siginfo_t ended;
 	struct tracee t;
 
 	assert_int_equal(end(f), 0); /* nothing there */
@@ -116,7 +117,8 @@ static void test_end(void **state)
 	record(f, &t, 0);
 	assert_int_equal(end(f), 0);
 	assert_int_equal(ledger_get_anchor(f->l, GROUP, &ref, &f->err), -ENOENT);
-	assert_int_equal(thread_state(t.pid, t.pid), 'Z');
+	assert_int_equal(waitid(P_PID, (id_t) t.pid, &ended, WEXITED | WNOWAIT), 0);
+	assert_int_equal(ended.si_status, SIGKILL);
 	tracee_end(&t);
 }
 
