@@ -15,7 +15,7 @@ nested=$(printf '%010000d' 0 | tr 0 '[')
 # At every stage, while a container of the id that the states name is on record.
 state red "$init" "$bundle" | hook createRuntime
 is "$status $out$err" "0 " "a container is on record"
-stages="prestart createRuntime poststart poststop"
+stages=${STAGES-prestart createRuntime poststart poststop}
 bad_state() { # NAME REASON TEXT [STAGE…]
 	local name=$1 reason=$2 text=$3
 	shift 3
