@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "cost.h"
 #include "policy.h"
 #include "topology.h"
 
@@ -36,6 +37,7 @@ struct occupant {
 	bool bound;         /* its CPUs were given by the OCI spec or another manager: never shrink it */
 	bool unsynced;      /* its cpuset may not be yet what the ledger says */
 	bool weights;       /* its placement relies on the interleave weights that cotenant wrote (plan.set_weights) */
+	bool streams;       /* of a class that spreads: counted as streaming memory all the time */
 	unsigned mcpu;      /* demand, 1/1000 CPU */
 	uint64_t memory;    /* bytes, 0: unknown */
 	nodemask mems;      /* nodes its memory policy or cpuset names; 0: all */
@@ -76,7 +78,8 @@ struct plan_adjust {
 
 struct plan_reject {
 	char *candidate; /* "node 1" */
-	char *why;       /* "4.0 CPUs wanted of 4: load 1.75 against 0.50 on node 0" */
+	char *why;       /* "load would be 175 % against 50 %" */
+	struct cost cost; /* of the plan there; all 0 when it cannot be there */
 };
 
 struct plan {
@@ -85,9 +88,11 @@ struct plan {
 	struct mask cpus, wish;
 	nodemask mems;
 	bool bound, exclusive;
+	bool streams;             /* as in struct occupant */
 	bool confined;            /* cpus must be set, or it would run on cores that others own; not written down */
 	unsigned mcpu;            /* demand, 1/1000 CPU */
 	uint64_t memory;          /* bytes of its limit; 0: none */
+	struct cost cost;         /* not written down: another moment has another cost */
 	enum memory_policy memory_policy;
 	nodemask memory_nodes;    /* of the memory policy */
 	bool set_weights;         /* weights below are to be written to sysfs */
@@ -154,3 +159,5 @@ int plan_read(const struct json *object, struct plan **ret_plan, struct error *e
 
 /* What `cotenant explain` and the log print: text, one sentence a line. malloc'd. */
 char *plan_explain(const struct plan *p, const struct place_facts *facts) must_check;
+/* The same as an object: the costs as in cost_write(), the members of plan_write(), and reject_costs in their order. */
+void plan_explain_json(struct json_writer *w, const struct plan *p, const struct place_facts *facts);

@@ -6,6 +6,7 @@
 
 #include "json.h"
 #include "mask.h"
+#include "model.h"
 #include "oci.h"
 
 #define POLICY_MAX (1u << 20) /* bytes of one policy file */
@@ -114,6 +115,7 @@ struct policy {
 		struct weights weights;
 		bool confine_unmanaged;
 		nodemask tiers[TIER_COUNT]; /* override: nodes that the operator puts into a tier */
+		struct model model;
 	} node;
 	struct policy_class **classes;
 	size_t n_classes;

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 struct amount {
-	uint64_t load, memory;
+	uint64_t load, kin, streams, near, memory; /* near: streams whose memory is on the CPU's node */
 };
 
 /* Full words of a mask are added up as such: most sets are ranges, and this makes them cost 1/64. */
@@ -11,13 +11,23 @@ struct tally {
 	struct amount *word, *cpu;
 };
 
+static void amount_add(struct amount *a, const struct amount *b)
+{
+	a->load += b->load;
+	a->kin += b->kin;
+	a->streams += b->streams;
+	a->near += b->near;
+	a->memory = add_bytes(a->memory, b->memory);
+}
+
 static int index_cores(struct board *b)
 {
 	const struct topology *t = b->topo;
 
 	b->core_start = calloc(t->n_cores + 2, sizeof(*b->core_start));
 	b->core_cpu = calloc(t->n_cpus + 1, sizeof(*b->core_cpu));
-	if (!b->core_start || !b->core_cpu)
+	b->all_cores = calloc(t->n_cores + 1, sizeof(*b->all_cores));
+	if (!b->core_start || !b->core_cpu || !b->all_cores)
 		return -ENOMEM;
 	/* Counting sort: counts two slots up, sums one slot up, and filling moves each start to where it belongs. */
 	for (size_t i = 0; i < t->n_cpus; i++)
@@ -26,6 +36,12 @@ static int index_cores(struct board *b)
 		b->core_start[core] = (uint16_t) (b->core_start[core] + b->core_start[core - 1]);
 	for (size_t i = 0; i < t->n_cpus; i++)
 		b->core_cpu[b->core_start[t->cpus[i].core + 1]++] = (uint16_t) i;
+	for (unsigned core = 0; core < t->n_cores; core++) {
+		if (b->core_start[core] == b->core_start[core + 1])
+			continue;
+		b->all_cores[b->n_cores++] = (uint16_t) core;
+		b->llc_cores[t->cpus[b->core_cpu[b->core_start[core]]].llc]++;
+	}
 	return 0;
 }
 
@@ -100,31 +116,44 @@ static void sort_into_sets(struct board *b, const struct occupant *o, unsigned c
 		add_to(b, o->cpus, &b->shaped);
 }
 
+/* Whether it may run beside the container on one core: it has the same cookie, or neither has one. */
+static bool is_kin(const struct board *b, const struct occupant *o)
+{
+	bool cookie = o->mechanism == MECHANISM_COOKIE, own = b->plan->mechanism == MECHANISM_COOKIE;
+
+	return cookie == own && (!own || str_eq(o->group, b->facts->group));
+}
+
 static void add_up(struct board *b, const struct tally *tally, const struct occupant *o, unsigned cpus)
 {
-	uint64_t load = (uint64_t) o->mcpu * LOAD_SCALE / cpus;
-	uint64_t memory = o->mems ? 0 : o->memory / cpus;
+	uint64_t load = (uint64_t) o->mcpu * LOAD_SCALE;
+	uint64_t streams = stream_of(&b->facts->policy->node.model, load, o->streams);
+	const struct amount amount = {
+		.load = load / cpus,
+		.kin = is_kin(b, o) ? load / cpus : 0,
+		.streams = streams / cpus,
+		.near = o->mems ? 0 : streams / cpus,
+		.memory = o->mems ? 0 : o->memory / cpus,
+	};
 
 	for (unsigned i = 0; i < b->words; i++) {
 		if (o->cpus->w[i] == UINT64_MAX) {
-			tally->word[i].load += load;
-			tally->word[i].memory = add_bytes(tally->word[i].memory, memory);
+			amount_add(&tally->word[i], &amount);
 			continue;
 		}
-		for (uint64_t left = o->cpus->w[i]; left; left &= left - 1) {
-			unsigned cpu = i * 64 + (unsigned) __builtin_ctzll(left);
-
-			tally->cpu[cpu].load += load;
-			tally->cpu[cpu].memory = add_bytes(tally->cpu[cpu].memory, memory);
-		}
+		for (uint64_t left = o->cpus->w[i]; left; left &= left - 1)
+			amount_add(&tally->cpu[i * 64 + (unsigned) __builtin_ctzll(left)], &amount);
 	}
 	if (o->mems) {
 		unsigned nodes = bit_count(o->mems);
 
-		NODEMASK_FOR_EACH(node, o->mems)
+		NODEMASK_FOR_EACH(node, o->mems) {
 			b->memory_used[node] = add_bytes(b->memory_used[node], o->memory / nodes);
+			b->node_stream[node] += streams / nodes;
+		}
 	}
 }
+
 
 static unsigned weight_of_set(const struct board *b, const struct mask *cpus)
 {
@@ -133,6 +162,20 @@ static unsigned weight_of_set(const struct board *b, const struct mask *cpus)
 	for (size_t i = 0; i < b->words; i++)
 		weight += bit_count(cpus->w[i]);
 	return weight;
+}
+
+static void take_cpu(struct board *b, const struct tally *tally, const struct topo_cpu *cpu)
+{
+	struct amount sum = tally->word[cpu->id / 64];
+
+	amount_add(&sum, &tally->cpu[cpu->id]);
+	b->load[cpu->id] = sum.load;
+	b->kin[cpu->id] = sum.kin;
+	b->llc_stream[cpu->llc] += sum.streams;
+	if (cpu->node >= 0) {
+		b->node_stream[cpu->node] += sum.near;
+		b->memory_used[cpu->node] = add_bytes(b->memory_used[cpu->node], sum.memory);
+	}
 }
 
 static int count_occupants(struct board *b)
@@ -153,17 +196,8 @@ static int count_occupants(struct board *b)
 		sort_into_sets(b, o, cpus);
 		add_up(b, &tally, o, cpus);
 	}
-	for (size_t i = 0; i < b->topo->n_cpus; i++) {
-		const struct topo_cpu *cpu = &b->topo->cpus[i];
-
-		b->load[cpu->id] = tally.word[cpu->id / 64].load + tally.cpu[cpu->id].load;
-		if (cpu->node >= 0) {
-			uint64_t *used = &b->memory_used[cpu->node];
-
-			*used = add_bytes(*used, tally.word[cpu->id / 64].memory);
-			*used = add_bytes(*used, tally.cpu[cpu->id].memory);
-		}
-	}
+	for (size_t i = 0; i < b->topo->n_cpus; i++)
+		take_cpu(b, &tally, &b->topo->cpus[i]);
 	return 0;
 }
 
@@ -172,8 +206,12 @@ void board_freep(struct board **b)
 	if (!*b)
 		return;
 	free((*b)->load);
+	free((*b)->llc_stream);
+	free((*b)->llc_cpus);
+	free((*b)->llcs);
 	free((*b)->core_start);
 	free((*b)->core_cpu);
+	free((*b)->all_cores);
 	free(*b);
 	*b = NULL;
 }
@@ -190,9 +228,14 @@ int board_new(const struct place_facts *facts, struct plan *plan, struct board *
 	b->topo = t;
 	b->plan = plan;
 	b->words = topology_words(t);
-	b->load = calloc(b->words * 64 + 1, sizeof(*b->load));
-	if (!b->load)
+	b->load = calloc(2 * b->words * 64 + 1, sizeof(*b->load));
+	b->llc_stream = calloc(t->n_llcs + 1, sizeof(*b->llc_stream));
+	b->llc_cpus = calloc(t->n_llcs + 1, sizeof(*b->llc_cpus));
+	b->llcs = calloc(2 * (t->n_llcs + 1), sizeof(*b->llcs));
+	if (!b->load || !b->llc_stream || !b->llc_cpus || !b->llcs)
 		return -ENOMEM;
+	b->kin = b->load + b->words * 64;
+	b->llc_cores = b->llcs + t->n_llcs + 1;
 	b->owner = plan_owns(plan);
 	r = index_cores(b);
 	if (r < 0)

@@ -8,7 +8,7 @@ struct core_ref {
 	uint16_t turn; /* spread: how many cores of the same domain come before it */
 	uint16_t domain;
 	uint8_t rank; /* 0: nobody is there, … */
-	uint64_t load;
+	int64_t cost; /* of putting a core's worth of the demand there */
 };
 
 unsigned core_serves(const struct board *b, unsigned core)
@@ -31,7 +31,7 @@ static int compare_refs(const void *x, const void *y)
 
 	ORDER(a->rank, b->rank);
 	ORDER(a->turn, b->turn);
-	ORDER(a->load, b->load);
+	ORDER(a->cost, b->cost);
 	ORDER(a->domain, b->domain);
 	ORDER(a->core, b->core);
 	return 0;
@@ -62,6 +62,16 @@ static unsigned spread_domain(const struct topo_cpu *cpu, enum cpu_level level)
 	return cpu->core;
 }
 
+static int64_t cost_of_core(const struct board *b, unsigned core, unsigned llc)
+{
+	unsigned served = core_serves(b, core);
+	uint64_t add = (uint64_t) (served < b->plan->mcpu ? served : b->plan->mcpu) * LOAD_SCALE;
+	int64_t collision, cost = core_cost(b, core, add, &collision);
+
+	return cost + collision +
+	       llc_cost(b, llc, stream_of(&b->facts->policy->node.model, add, b->plan->streams));
+}
+
 static size_t collect_refs(const struct board *b, const struct mask *takable, struct core_ref *refs)
 {
 	bool spread = b->facts->class->cpu.placement == PLACEMENT_SPREAD;
@@ -75,8 +85,7 @@ static size_t collect_refs(const struct board *b, const struct mask *takable, st
 			continue;
 		*ref = (struct core_ref){ .core = (uint16_t) core, .rank = rank_of(b, first->id) };
 		ref->domain = spread ? (uint16_t) spread_domain(first, b->facts->class->cpu.level) : first->llc;
-		CORE_FOR_EACH(cpu, b, core)
-			ref->load += b->load[cpu->id];
+		ref->cost = cost_of_core(b, core, first->llc);
 		n++;
 	}
 	return n;

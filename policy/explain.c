@@ -10,8 +10,8 @@ struct text {
 	bool failed; /* memory ran out: there will be no text */
 };
 
-static void line(struct text *t, const char *fmt, ...) printf_like(2, 3);
-static void line(struct text *t, const char *fmt, ...)
+static void add(struct text *t, const char *fmt, ...) printf_like(2, 3);
+static void add(struct text *t, const char *fmt, ...)
 {
 	cleanup_free char *more = NULL;
 	va_list args;
@@ -26,16 +26,17 @@ static void line(struct text *t, const char *fmt, ...)
 		t->failed = true;
 		return;
 	}
-	grown = realloc(t->s, t->len + (size_t) n + sizeof("\n"));
+	grown = realloc(t->s, t->len + (size_t) n + 1);
 	if (!grown) {
 		t->failed = true;
 		return;
 	}
 	t->s = grown;
-	memcpy(t->s + t->len, more, (size_t) n);
+	memcpy(t->s + t->len, more, (size_t) n + 1);
 	t->len += (size_t) n;
-	memcpy(t->s + t->len++, "\n", sizeof("\n"));
 }
+
+#define line(t, fmt, ...) add(t, fmt "\n", ##__VA_ARGS__)
 
 static void explain_isolation(struct text *t, const struct plan *p, const char *group)
 {
@@ -82,6 +83,24 @@ static void explain_guard(struct text *t, const struct plan *p)
 		line(t, "exec: %s", exec_cover_name(p->exec));
 }
 
+/* "cost: 0.500000 CPUs lost, 0.300000 to …, 0.200000 to …", the greatest first. */
+static void explain_cost(struct text *t, const struct cost *c)
+{
+	struct cost left = *c;
+	const struct cost none = { 0 };
+
+	if (!cost_sum(c))
+		return;
+	add(t, "cost: %.6f CPUs lost", (double) cost_sum(c) / MICRO_CPUS);
+	while (cost_sum(&left)) {
+		enum cost_term term = cost_deciding(&left, &none);
+
+		add(t, ", %.6f to %s", (double) left.terms[term] / MICRO_CPUS, cost_term_text(term));
+		left.terms[term] = 0;
+	}
+	line(t, "");
+}
+
 char *plan_explain(const struct plan *p, const struct place_facts *facts)
 {
 	cleanup_free char *tenant = printable(facts->tenant, strlen(facts->tenant), TENANT_MAX);
@@ -98,6 +117,7 @@ char *plan_explain(const struct plan *p, const struct place_facts *facts)
 		line(&t, "cpus once tenants with cores of their own are gone: %s", wish);
 	explain_memory(&t, p);
 	explain_guard(&t, p);
+	explain_cost(&t, &p->cost);
 	for (size_t i = 0; i < p->n_reasons; i++)
 		line(&t, "because: %s", p->reasons[i]);
 	for (size_t i = 0; i < p->n_rejects; i++)
@@ -112,4 +132,32 @@ char *plan_explain(const struct plan *p, const struct place_facts *facts)
 		return NULL;
 	}
 	return t.s;
+}
+
+/* ---- the same as JSON ---- */
+
+void cost_write(struct json_writer *w, const char *key, const struct cost *c)
+{
+	json_open_object(w, key);
+	json_int(w, "sum", cost_sum(c));
+	for (enum cost_term t = COST_CPU; t < COST_TERMS; t++)
+		if (c->terms[t])
+			json_int(w, cost_term_name(t), c->terms[t]);
+	json_close(w);
+}
+
+void plan_explain_json(struct json_writer *w, const struct plan *p, const struct place_facts *facts)
+{
+	json_open_object(w, NULL);
+	json_string(w, "container", facts->id);
+	json_string(w, "tenant", facts->tenant);
+	json_string(w, "group", facts->group);
+	json_string(w, "class", facts->class->name);
+	cost_write(w, "cost", &p->cost);
+	plan_write(w, p);
+	json_open_array(w, "reject_costs");
+	for (size_t i = 0; i < p->n_rejects; i++)
+		cost_write(w, NULL, &p->rejects[i].cost);
+	json_close(w);
+	json_close(w);
 }

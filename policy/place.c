@@ -169,21 +169,36 @@ static int shape(struct board *b, const struct mask *domain)
 	return 0;
 }
 
-/* Not an owner: anywhere in the least loaded domain of its span. */
+/* A class that packs may do better on a part of its span: there it loses room, and gains nearness. */
+static int shared_candidates(const struct board *b, struct candidates *c)
+{
+	static const enum cpu_span narrowing[] = { SPAN_MACHINE, SPAN_PACKAGE, SPAN_NODE, SPAN_LLC };
+	enum cpu_span span = b->facts->class->cpu.span == SPAN_CORES ? SPAN_NODE : b->facts->class->cpu.span;
+	bool inside = false;
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(narrowing); i++) {
+		if (narrowing[i] == span || (inside && b->facts->class->cpu.placement == PLACEMENT_PACK))
+			r = candidates_add(b, narrowing[i], &b->usable, c);
+		inside = inside || narrowing[i] == span;
+	}
+	return r;
+}
+
+/* Not an owner: all of the domain of its span that costs least. */
 static int place_shared(struct board *b, struct error *err)
 {
 	cleanup_candidates struct candidates c = { 0 };
-	enum cpu_span level = b->facts->class->cpu.span == SPAN_CORES ? SPAN_NODE : b->facts->class->cpu.span;
 	const struct candidate *best;
 	struct mask domain;
-	int r = candidates_build(b, level, &b->usable, &c);
+	int r = shared_candidates(b, &c);
 
 	if (r < 0)
 		return r;
 	best = candidates_best(b, &c, false);
 	if (!best)
 		return nowhere(b, err);
-	domain_cpus(b->topo, level, best->domain, &domain);
+	domain_cpus(b->topo, best->level, best->domain, &domain);
 	b->plan->cpus = b->usable;
 	mask_and(&b->plan->cpus, &domain);
 	b->plan->wish = b->open;
@@ -265,6 +280,7 @@ static int place_cpus(struct board *b, struct error *err)
 	/* What it has already need not be written, and then follows CPUs that come online. Owned cores always are. */
 	mask_and(&now, &b->topo->online);
 	b->plan->set_cpus = !mask_equal(&b->plan->cpus, &now) || (b->owner && !f->cpus_given);
+	cost_of_cpus(b, b->all_cores, b->n_cores, &b->plan->cpus, &b->plan->cost);
 	b->plan->confined = mask_intersects(&now, &b->owned);
 	return 0;
 }
@@ -279,6 +295,7 @@ static int place_neighbours(const struct place_facts *f, struct plan *p)
 		.mechanism = p->mechanism,
 		.exclusive = p->exclusive,
 		.bound = p->bound,
+		.streams = p->streams,
 		.mcpu = p->mcpu,
 		.cpus = &p->cpus,
 		.wish = &p->wish,
@@ -298,6 +315,7 @@ int plan_place(const struct place_facts *facts, struct plan **ret_plan, struct e
 		return -ENOMEM;
 	p->mcpu = demand ? demand : 1000;
 	p->memory = facts->memory;
+	p->streams = facts->class->cpu.placement == PLACEMENT_SPREAD;
 	p->bound = facts->cpus_given || !facts->can_cpuset;
 	if ((r = choose_mechanism(facts, p, err)) < 0 || (r = choose_exclusive(facts, p, err)) < 0 ||
 	    (r = board_new(facts, p, &b)) < 0 || (r = place_cpus(b, err)) < 0 || (r = place_memory(b, err)) < 0)

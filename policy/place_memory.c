@@ -11,8 +11,7 @@ static nodemask allowed_nodes(const struct place_facts *f)
 	return f->topo->memory_nodes & (f->allowed_mems ? f->allowed_mems : ~UINT64_C(0));
 }
 
-/* The operator's word on a node wins over what was found out about it. */
-static enum memory_tier tier_of(const struct place_facts *f, const struct topo_node *node)
+enum memory_tier memory_tier_of(const struct place_facts *f, const struct topo_node *node)
 {
 	for (unsigned tier = 0; tier < TIER_COUNT; tier++)
 		if (f->policy->node.tiers[tier] & node_bit(node->id))
@@ -25,7 +24,7 @@ static nodemask tier_nodes(const struct place_facts *f, enum memory_tier tier)
 	nodemask nodes = 0;
 
 	for (size_t i = 0; i < f->topo->n_nodes; i++)
-		if (tier_of(f, &f->topo->nodes[i]) == tier)
+		if (memory_tier_of(f, &f->topo->nodes[i]) == tier)
 			nodes |= node_bit(f->topo->nodes[i].id);
 	return nodes & f->topo->memory_nodes;
 }
@@ -79,6 +78,11 @@ static bool names_nodes(enum memory_policy policy)
 	return false;
 }
 
+bool memory_names_nodes(const struct place_facts *f)
+{
+	return !f->spec_memory_policy && names_nodes(f->class->memory.policy);
+}
+
 static nodemask nodes_by_tiers(const struct place_facts *f, nodemask local, const enum memory_tier *tiers, size_t n)
 {
 	nodemask nodes = 0;
@@ -99,11 +103,16 @@ nodemask memory_nodes_for(const struct place_facts *f, nodemask local)
 {
 	const struct policy_class *c = f->class;
 
-	if (f->spec_memory_policy || !names_nodes(c->memory.policy))
-		return local & allowed_nodes(f);
+	if (!memory_names_nodes(f))
+		return nearest_to_all(f->topo, local, allowed_nodes(f));
 	if (c->memory.nodes)
 		return c->memory.nodes & allowed_nodes(f);
 	return nodes_by_tiers(f, local, c->memory.tiers, c->memory.n_tiers);
+}
+
+nodemask memory_near(const struct place_facts *f, unsigned from)
+{
+	return nearest_to(f->topo, from, allowed_nodes(f));
 }
 
 uint64_t memory_free_on(const struct board *b, nodemask nodes)
@@ -232,7 +241,21 @@ static uint8_t weight_of(const struct place_facts *f, const struct weights *w, u
 
 	if (w->by_node || !n)
 		return w->node[node];
-	return w->tier[tier_of(f, n)];
+	return w->tier[memory_tier_of(f, n)];
+}
+
+unsigned memory_weight(const struct place_facts *f, unsigned node)
+{
+	const struct policy_class *c = f->class;
+	unsigned weight = 1;
+
+	if (c->memory.policy != MEMORY_WEIGHTED || f->spec_memory_policy)
+		return 1;
+	if (c->memory.has_weights)
+		weight = weight_of(f, &c->memory.weights, node);
+	else if (f->policy->node.weights_mode == WEIGHTS_FIXED)
+		weight = weight_of(f, &f->policy->node.weights, node);
+	return weight ? weight : 1;
 }
 
 /* The kernel has one set of weights for the whole machine; a class that wants another ratio cannot get it there. */

@@ -52,7 +52,7 @@ static int narrow_to_llc(const struct board *b, struct mask *takable)
 
 	if (b->facts->class->cpu.placement == PLACEMENT_SPREAD)
 		return 0;
-	r = candidates_build(b, SPAN_LLC, takable, &c);
+	r = candidates_add(b, SPAN_LLC, takable, &c);
 	if (r < 0)
 		return r;
 	best = candidates_best(b, &c, true);
@@ -79,14 +79,14 @@ static int pick_in_span(const struct board *b, const struct mask *takable, struc
 	c->best = NULL;
 	for (unsigned i = levels_of_span[span].first; !c->best && i <= levels_of_span[span].last; i++) {
 		candidates_done(&c->candidates);
-		r = candidates_build(b, widening[i], takable, &c->candidates);
+		r = candidates_add(b, widening[i], takable, &c->candidates);
 		if (r < 0)
 			return r;
 		c->best = candidates_best(b, &c->candidates, true);
 	}
 	if (!c->best)
 		return -ENOSPC;
-	domain_cpus(b->topo, c->candidates.level, c->best->domain, &domain);
+	domain_cpus(b->topo, c->best->level, c->best->domain, &domain);
 	mask_and(&domain, takable);
 	r = narrow_to_llc(b, &domain);
 	if (r < 0)
@@ -131,7 +131,7 @@ static int no_room(const struct board *b, const struct choice *c, struct error *
 	for (size_t i = 0; i < c->candidates.n; i++)
 		if (c->candidates.list[i].present && (!most || c->candidates.list[i].whole > most->whole))
 			most = &c->candidates.list[i];
-	name = most ? domain_name(c->candidates.level, most->domain) : NULL;
+	name = most ? domain_name(most->level, most->domain) : NULL;
 	return error_set(err, ENOSPC,
 			 "no room for container %s: class \"%s\" wants whole cores for %" CPUS_FMT " CPUs within %s, "
 			 "and the most to be had is %" CPUS_FMT " (%s); the rest is reserved, owned by others, or the "

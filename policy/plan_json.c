@@ -19,6 +19,7 @@ static const struct field {
 	enum kind kind;
 	size_t offset;
 	int64_t min, max;
+	bool optional; /* entries of older versions lack it */
 } fields[] = {
 	FIELD(set_cpus, KIND_BOOL, 0, 1),
 	FIELD(set_mems, KIND_BOOL, 0, 1),
@@ -27,6 +28,7 @@ static const struct field {
 	FIELD(mems, KIND_NODES, 0, 0),
 	FIELD(bound, KIND_BOOL, 0, 1),
 	FIELD(exclusive, KIND_BOOL, 0, 1),
+	{ .name = "streams", .kind = KIND_BOOL, .offset = offsetof(struct plan, streams), .max = 1, .optional = true },
 	FIELD(mcpu, KIND_UINT, 1, UINT_MAX),
 	FIELD(memory, KIND_BYTES, 0, INT64_MAX),
 	FIELD(memory_nodes, KIND_NODES, 0, 0),
@@ -184,7 +186,7 @@ static int read_field(const struct json *object, const struct field *f, struct p
 	void *at = (char *) p + f->offset;
 
 	if (!value)
-		return -EINVAL;
+		return f->optional ? 0 : -EINVAL;
 	switch (f->kind) {
 	case KIND_BOOL:
 		if (value->type != JSON_BOOL)

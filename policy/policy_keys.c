@@ -43,6 +43,59 @@ const struct policy_key policy_keys[] = {
 	  .help = "Nodes of CXL-attached memory." },
 	{ SECTION_TIERS, .name = "pmem", .once = true, ROOT(node.tiers[TIER_PMEM]), .kind = KIND_NODES,
 	  .help = "Nodes of persistent memory." },
+	{ SECTION_NODE, .name = "model", CHILD(SECTION_MODEL),
+	  .help = "Constants of the cost by which places are compared." },
+	{ SECTION_MODEL, .name = "smt_thread", .once = true, ROOT(node.model.smt_thread),
+	  NUMBER(KIND_FACTOR, 0, 1, "0.6"),
+	  .help = "What a further thread of a core does beside the first, in cores." },
+	{ SECTION_MODEL, .name = "queueing", .once = true, ROOT(node.model.queueing),
+	  NUMBER(KIND_FACTOR, 0, 1, "0.05"),
+	  .help = "Share of its work that a fully used core loses because tasks wait for one another." },
+	{ SECTION_MODEL, .name = "stream_spread", .once = true, ROOT(node.model.stream_spread),
+	  NUMBER(KIND_FACTOR, 0, 1, "1"),
+	  .help = "Share of its time for which a container of a class that spreads streams memory." },
+	{ SECTION_MODEL, .name = "stream_other", .once = true, ROOT(node.model.stream_other),
+	  NUMBER(KIND_FACTOR, 0, 1, "0.1"),
+	  .help = "Share of its time for which any other container streams memory." },
+	{ SECTION_MODEL, .name = "llc_stream", .once = true, ROOT(node.model.llc_stream),
+	  NUMBER(KIND_FACTOR, 0, 16, "0.125"),
+	  .help = "Streaming CPUs that a last-level cache feeds for each of its cores; never less than one in all." },
+	{ SECTION_MODEL, .name = "stream_bandwidth", .once = true, ROOT(node.model.stream_bandwidth),
+	  NUMBER(KIND_COUNT, 1, 1000000, "36000"),
+	  .help = "Bandwidth in MB/s that one streaming CPU draws." },
+	{ SECTION_MODEL, .name = "memory_bound", .once = true, ROOT(node.model.memory_bound),
+	  NUMBER(KIND_FACTOR, 0, 1, "0.3"),
+	  .help = "Share of its time for which a container waits for memory when all of it is near." },
+	{ SECTION_MODEL, .name = "hbm_latency", .once = true, ROOT(node.model.hbm_latency),
+	  NUMBER(KIND_FACTOR, 1, 100, "1.1"),
+	  .help = "Latency of high-bandwidth memory against DRAM, where the machine does not say." },
+	{ SECTION_MODEL, .name = "cxl_latency", .once = true, ROOT(node.model.cxl_latency),
+	  NUMBER(KIND_FACTOR, 1, 100, "2"),
+	  .help = "Latency of CXL-attached memory against DRAM, where the machine does not say." },
+	{ SECTION_MODEL, .name = "pmem_latency", .once = true, ROOT(node.model.pmem_latency),
+	  NUMBER(KIND_FACTOR, 1, 100, "3"),
+	  .help = "Latency of persistent memory against DRAM, where the machine does not say." },
+	{ SECTION_MODEL, .name = "memory_short", .once = true, ROOT(node.model.memory_short),
+	  NUMBER(KIND_FACTOR, 0, 1000, "1"),
+	  .help = "CPUs that a container loses for every GiB for which there is no room." },
+	{ SECTION_MODEL, .name = "pack_llc", .once = true, ROOT(node.model.pack_llc),
+	  NUMBER(KIND_FACTOR, 0, 1, "0.1"),
+	  .help = "Share of its work that a container of a class that packs loses when its threads share no cache." },
+	{ SECTION_MODEL, .name = "pack_node", .once = true, ROOT(node.model.pack_node),
+	  NUMBER(KIND_FACTOR, 0, 1, "0.2"),
+	  .help = "Share of its work that a container of a class that packs loses when its threads share no node." },
+	{ SECTION_MODEL, .name = "collision", .once = true, ROOT(node.model.collision),
+	  NUMBER(KIND_FACTOR, 0, 1, "0.1"),
+	  .help = "Share of the time for which different cookies want the same core that is lost by waiting." },
+	{ SECTION_MODEL, .name = "burst", .once = true, ROOT(node.model.burst),
+	  NUMBER(KIND_FACTOR, 0, 1, "0.05"),
+	  .help = "What a container without a hard limit gains from further CPUs, as a share of its demand." },
+	{ SECTION_MODEL, .name = "move_gib", .once = true, ROOT(node.model.move_gib),
+	  NUMBER(KIND_FACTOR, 0, 1000, "1"),
+	  .help = "CPU seconds that moving a GiB of memory costs." },
+	{ SECTION_MODEL, .name = "move_horizon", .once = true, ROOT(node.model.move_horizon),
+	  NUMBER(KIND_FACTOR, 1, 86400, "60"),
+	  .help = "Seconds within which a move must pay." },
 
 	{ SECTION_CLASS, .name = "isolation", CHILD(SECTION_ISOLATION), .help = "Who may share a physical core." },
 	{ SECTION_CLASS, .name = "cpu", CHILD(SECTION_CPU), .help = "Which CPUs the container runs on." },
@@ -129,6 +182,7 @@ const char *section_prefix(enum section section)
 		[SECTION_TOP] = "",
 		[SECTION_NODE] = "node.",
 		[SECTION_TIERS] = "node.tiers.",
+		[SECTION_MODEL] = "node.model.",
 		[SECTION_CLASS] = "classes.NAME.",
 		[SECTION_ISOLATION] = "classes.NAME.isolation.",
 		[SECTION_CPU] = "classes.NAME.cpu.",
@@ -160,6 +214,8 @@ static void set_default(const struct policy_key *key, void *base)
 		*(unsigned *) field = (unsigned) strtoul(key->def, NULL, 10);
 	else if (key->kind == KIND_SHARE)
 		*(double *) field = strtod(key->def, NULL);
+	else if (key->kind == KIND_FACTOR)
+		*(unsigned *) field = (unsigned) (strtod(key->def, NULL) * 1000 + 0.5);
 	else if (key->kind == KIND_ENUM && name_find(key->names, key->def, field) < 0)
 		*(unsigned *) field = 0;
 }
@@ -214,7 +270,7 @@ const char *policy_key_expects(struct arena *a, const struct policy_key *key)
 
 	if (key->kind == KIND_COUNT)
 		return arena_printf(a, "a whole number from %u to %u", key->min, key->max);
-	if (key->kind == KIND_SHARE)
+	if (key->kind == KIND_SHARE || key->kind == KIND_FACTOR)
 		return arena_printf(a, "a number from %u to %u", key->min, key->max);
 	if (key->kind == KIND_MILLI)
 		return arena_printf(a, "a number from 0.001 to %u", key->max);

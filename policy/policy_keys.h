@@ -10,6 +10,7 @@ enum section {
 	SECTION_TOP,
 	SECTION_NODE,
 	SECTION_TIERS,
+	SECTION_MODEL,
 	SECTION_CLASS,
 	SECTION_ISOLATION,
 	SECTION_CPU,
@@ -31,6 +32,7 @@ enum key_kind {
 	KIND_COUNT,        /* whole number, min … max */
 	KIND_MILLI,        /* number, kept in thousandths, above min … max */
 	KIND_SHARE,        /* number, min … max */
+	KIND_FACTOR,       /* the same, kept in thousandths */
 	KIND_CPUS,         /* list of CPUs */
 	KIND_NODES,        /* list of nodes, at least one */
 	KIND_WEIGHTS,      /* object of weights */

@@ -192,7 +192,7 @@ int policy_parse(const struct policy_source *sources, size_t n, struct policy **
 	r = parse_sources(p, sources, n, documents, err);
 	if (r < 0)
 		return r;
-	policy_key_defaults(SECTION_TOP, SECTION_TIERS, p);
+	policy_key_defaults(SECTION_TOP, SECTION_MODEL, p);
 	p->documents = documents;
 	for (size_t i = 0; i < n; i++) {
 		p->n_documents = i + 1;

@@ -102,6 +102,17 @@ static int read_milli(struct policy *p, const struct policy_key *key, const stru
 	return 0;
 }
 
+static int read_factor(struct policy *p, const struct policy_key *key, const struct json *v, void *base,
+		       struct error *err)
+{
+	double number;
+
+	if (!number_in_range(key, v, &number))
+		return unexpected(p, key, v, err);
+	*(unsigned *) field_of(key, base) = (unsigned) (number * 1000 + 0.5);
+	return 0;
+}
+
 static int read_share(struct policy *p, const struct policy_key *key, const struct json *v, void *base,
 		      struct error *err)
 {
@@ -424,6 +435,7 @@ int policy_read_value(struct policy *p, const struct policy_key *key, const stru
 		[KIND_STRING] = read_string,     [KIND_BOOL] = read_bool,
 		[KIND_ENUM] = read_enum,         [KIND_COUNT] = read_count,
 		[KIND_MILLI] = read_milli,       [KIND_SHARE] = read_share,
+		[KIND_FACTOR] = read_factor,
 		[KIND_CPUS] = read_cpus,         [KIND_NODES] = read_nodes,
 		[KIND_WEIGHTS] = read_weights,   [KIND_NODE_WEIGHTS] = read_node_weights,
 		[KIND_TIERS] = read_tiers,       [KIND_GUARD] = read_guard,

@@ -3,9 +3,9 @@
  *
  *   +ID GROUP LETTERS MCPU MEMORY MEMS CPUS WISH PID START_TIME ACTOR ACTOR_START_TIME
  *
- * LETTERS are state, mechanism, exclusive, bound, weights, unsynced; MEMS is hexadecimal; WISH is "=" when it equals
- * CPUS. Every field ends in a NUL, so that the file can be mapped and its strings used where they lie: for a thousand
- * containers the page faults of a copy cost more than all the rest. To read one: tr '\0' '\t' < index
+ * LETTERS are state, mechanism, exclusive, bound, weights, unsynced, streams; MEMS is hexadecimal; WISH is "=" when it
+ * equals CPUS. Every field ends in a NUL, so that the file can be mapped and its strings used where they lie: for a
+ * thousand containers the page faults of a copy cost more than all the rest. To read one: tr '\0' '\t' < index
  */
 #include "ledger_private.h"
 
@@ -46,9 +46,10 @@ char *line_format(const struct entry *e, size_t *ret_len)
 		return NULL;
 	/* %c with 0 for the separator: a NUL in the format would end it. */
 	len = asprintf(
-	    &line, "+%s%c%s%c%c%c%c%c%c%c%c%u%c%" PRIu64 "%c%" PRIx64 "%c%s%c%s%c%d%c%" PRIu64 "%c%d%c%" PRIu64 "%c\n",
+	    &line, "+%s%c%s%c%c%c%c%c%c%c%c%c%u%c%" PRIu64 "%c%" PRIx64 "%c%s%c%s%c%d%c%" PRIu64 "%c%d%c%" PRIu64 "%c\n",
 	    e->id, 0, e->group, 0, state_letters[e->state], mechanism_letters[p->mechanism], p->exclusive ? 'x' : '-',
-	    p->bound ? 'b' : '-', p->set_weights ? 'w' : '-', e->unsynced ? 'u' : '-', 0, p->mcpu, 0, p->memory, 0,
+	    p->bound ? 'b' : '-', p->set_weights ? 'w' : '-', e->unsynced ? 'u' : '-',
+	    p->streams ? 's' : '-', 0, p->mcpu, 0, p->memory, 0,
 	    plan_nodes(p), 0, cpus, 0, mask_equal(&p->cpus, &p->wish) ? "=" : wish, 0, e->pid, 0, e->start_time, 0,
 	    e->actor, 0, e->actor_start_time, 0);
 	if (len < 0)
@@ -113,7 +114,7 @@ static void take_letters(struct cursor *c, struct index_row *row)
 {
 	const char *s = c->at, *state, *mechanism;
 
-	if (!s || c->end - s <= 6)
+	if (!s || c->end - s <= 7)
 		goto bad;
 	state = memchr(state_letters, s[0], sizeof(state_letters));
 	mechanism = memchr(mechanism_letters, s[1], sizeof(mechanism_letters));
@@ -125,7 +126,8 @@ static void take_letters(struct cursor *c, struct index_row *row)
 	row->occupant.bound = s[3] == 'b';
 	row->occupant.weights = s[4] == 'w';
 	row->occupant.unsynced = s[5] == 'u';
-	c->at = s + 6;
+	row->occupant.streams = s[6] == 's';
+	c->at = s + 7;
 	expect_nul(c);
 	return;
 bad:

@@ -1,4 +1,5 @@
 #include "place_world.h"
+#include "../../policy/policy_keys.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,6 +46,7 @@ int world_setup(void **state)
 		return -1;
 	w->topo = machine_topology(&two_sockets);
 	w->class.name = "web";
+	policy_key_defaults(SECTION_MODEL, SECTION_MODEL, &w->policy);
 	w->facts = (struct place_facts){
 		.topo = w->topo,
 		.policy = &w->policy,

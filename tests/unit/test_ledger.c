@@ -106,7 +106,7 @@ static void test_occupant_fields(void **state)
 	size_t n = 9;
 
 	e->plan->mechanism = MECHANISM_CORES;
-	e->plan->exclusive = e->plan->bound = e->plan->set_weights = true;
+	e->plan->exclusive = e->plan->bound = e->plan->set_weights = e->plan->streams = true;
 	e->plan->mcpu = 2500;
 	e->plan->memory = UINT64_MAX / 4;
 	e->plan->mems = 3;
@@ -121,14 +121,14 @@ static void test_occupant_fields(void **state)
 	o = find(&v, "full");
 	assert_string_equal(o->group, "g1");
 	assert_int_equal(o->mechanism, MECHANISM_CORES);
-	assert_true(o->exclusive && o->bound && o->weights);
+	assert_true(o->exclusive && o->bound && o->weights && o->streams);
 	assert_int_equal(o->mcpu, 2500);
 	assert_int_equal(o->memory, e->plan->memory);
 	assert_int_equal(o->mems, 2);
 	assert_true(mask_equal(o->cpus, &e->plan->cpus));
 	assert_true(mask_equal(o->wish, &e->plan->wish));
 	o = find(&v, "plain");
-	assert_true(!o->exclusive && !o->bound && !o->weights && mask_empty(o->cpus) && mask_empty(o->wish));
+	assert_true(!o->exclusive && !o->bound && !o->weights && !o->streams && mask_empty(o->cpus) && mask_empty(o->wish));
 	assert_int_equal(ledger_members(l, "g1", &n, NULL), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(ledger_members(l, "g", &n, NULL), 0);
@@ -324,14 +324,15 @@ static void test_damaged_index(void **state)
 	    "cotenant index 2 c dead 0000000x turn 00000000\n",
 	    "cotenant index 2 c dead 00000000 turn 00000000",
 	    HEADER "+a|g|\n",
-	    HEADER "+a|g|dk----|1|0|0|0-x|=|1|1|1|1|\n", /* not a list of CPUs */
-	    HEADER "+a|g|zk----|1|0|0|0|=|1|1|1|1|\n",   /* no such state */
-	    HEADER "+a|g|dz----|1|0|0|0|=|1|1|1|1|\n",   /* no such mechanism */
-	    HEADER "+a|g|dk----|1|0|0|0|=|1|1|1|1|1|\n", /* a field too many */
-	    HEADER "+a|g|dk----|9999999999|0|0|0|=|1|1|1|1|\n",
-	    HEADER "+a|g|dk----|1|0|0|0|=|1|1|1|-1|\n",
-	    HEADER "+a|g|dk----|1|0|0|0|=|1|1|1|1|\n+a|g|dk----|1|0|0|0|=|1|1|1|1|", /* cut short */
-	    HEADER "?a|g|dk----|1|0|0|0|=|1|1|1|1|\n",
+	    HEADER "+a|g|dk----|1|0|0|0|=|1|1|1|1|\n", /* of an older version */
+	    HEADER "+a|g|dk-----|1|0|0|0-x|=|1|1|1|1|\n", /* not a list of CPUs */
+	    HEADER "+a|g|zk-----|1|0|0|0|=|1|1|1|1|\n",   /* no such state */
+	    HEADER "+a|g|dz-----|1|0|0|0|=|1|1|1|1|\n",   /* no such mechanism */
+	    HEADER "+a|g|dk-----|1|0|0|0|=|1|1|1|1|1|\n", /* a field too many */
+	    HEADER "+a|g|dk-----|9999999999|0|0|0|=|1|1|1|1|\n",
+	    HEADER "+a|g|dk-----|1|0|0|0|=|1|1|1|-1|\n",
+	    HEADER "+a|g|dk-----|1|0|0|0|=|1|1|1|1|\n+a|g|dk-----|1|0|0|0|=|1|1|1|1|", /* cut short */
+	    HEADER "?a|g|dk-----|1|0|0|0|=|1|1|1|1|\n",
 	    HEADER "\n",
 	};
 	struct fixture *f = *state;
@@ -342,7 +343,7 @@ static void test_damaged_index(void **state)
 
 	put(l, "a", "g", "0-1");
 	put(l, "b", "g", "2");
-	write_index(f, l, HEADER "+x|g|dk----|1|0|0|0|=|1|1|1|1|\n");
+	write_index(f, l, HEADER "+x|g|dk-----|1|0|0|0|=|1|1|1|1|\n");
 	v = look(l, false);
 	assert_int_equal(v.n, 1); /* a good one is believed, so that the others below are told from it */
 	for (size_t i = 0; i < ARRAY_LEN(junk); i++) {

@@ -99,8 +99,16 @@ static void test_balance(void **state)
 	has_cpus(&w->plan->wish, "8-15,24-31");
 	assert_int_equal(w->plan->n_rejects, 1);
 	assert_string_equal(w->plan->rejects[0].candidate, "node 0");
-	/* (4 + 2) of 8 cores' worth 1.6 each, against 2. */
+	assert_string_equal(w->plan->rejects[0].why,
+			    "would lose 0.10 CPUs to waiting for other tenants on its cores against 0.00");
+	/* (4 + 2) of 8 cores' worth 1.6 each, against 2; without a cookie nobody waits. */
+	w->class.isolation.mode = ISOLATION_NONE;
+	w->occupants[0].mechanism = MECHANISM_NONE;
+	placed(w);
 	assert_string_equal(w->plan->rejects[0].why, "load would be 47 % against 16 %");
+	w->class.isolation.mode = ISOLATION_COOKIE;
+	w->occupants[0].mechanism = MECHANISM_COOKIE;
+	placed(w);
 	has_reason(w, "node 1: containers want 2.00 CPUs there, this one 2.00 of them, and the cores there do the work of "
 		      "12.80: load 16 %");
 	/* Load on the whole machine counts half on each node. */
@@ -157,16 +165,21 @@ static void test_memory_room(void **state)
 	placed(w);
 	has_cpus(&w->plan->cpus, "8-15,24-31");
 	assert_string_equal(w->plan->rejects[0].why, "4096 MiB of memory left by other limits of 10240 MiB wanted");
-	/* Nowhere: the load decides, and the reason says so. */
+	/* Nowhere: where least is lacking. */
 	w->facts.memory = 100 * GIB;
 	placed(w);
-	has_cpus(&w->plan->cpus, "0-7,16-23");
+	has_cpus(&w->plan->cpus, "8-15,24-31");
 	has_reason(w, "its memory limit of 102400 MiB");
-	/* Memory that it may not use is no home. */
+	/* Memory that it may not use is no home, unless others want the CPUs there. */
 	w->facts.memory = 0;
 	w->facts.allowed_mems = 2;
 	placed(w);
+	has_cpus(&w->plan->cpus, "0-7,16-23");
+	assert_int_equal(cost_deciding(&w->plan->rejects[0].cost, &w->plan->cost), COST_CPU);
+	w->occupants[1].mcpu = 5000;
+	placed(w);
 	has_cpus(&w->plan->cpus, "8-15,24-31");
+	assert_int_equal(cost_deciding(&w->plan->rejects[0].cost, &w->plan->cost), COST_DISTANCE);
 }
 
 static void test_shape(void **state)
@@ -178,12 +191,12 @@ static void test_shape(void **state)
 	add_group(w, "b", "acme", MECHANISM_COOKIE, "1,17", 500);
 	add(w, "c", MECHANISM_COOKIE, "8-15,24-31", 9000);
 	placed(w);
-	has_cpus(&w->plan->cpus, "2,18");
-	has_cpus(&w->plan->wish, "2,18");
+	has_cpus(&w->plan->cpus, "4,20"); /* the cache where fewer stream memory */
+	has_cpus(&w->plan->wish, "4,20");
 	has_reason(w, "its quota allows no more");
 	w->facts.mcpu = 2001;
 	placed(w);
-	has_cpus(&w->plan->cpus, "2-3,18-19");
+	has_cpus(&w->plan->cpus, "4-5,20-21");
 	w->facts.mcpu = 14000; /* seven cores: all that the other tenant left, own group's among them */
 	placed(w);
 	has_cpus(&w->plan->cpus, "1-7,17-23");
@@ -194,7 +207,7 @@ static void test_shape(void **state)
 	w->facts.mcpu = 2000;
 	w->class.cpu.smt = SMT_LEAVE_IDLE;
 	placed(w);
-	has_cpus(&w->plan->cpus, "2-3");
+	has_cpus(&w->plan->cpus, "4-5");
 }
 
 static void test_leave_idle(void **state)

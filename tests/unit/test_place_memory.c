@@ -41,7 +41,7 @@ static void test_memory_policies(void **state)
 	has_memory(w, MEMORY_WEIGHTED, 4, true, 5); /* the CPUs' node stays for what is not policy's to place */
 	w->class.memory.policy = MEMORY_INTERLEAVE;
 	w->class.memory.nodes = 2;
-	has_memory(w, MEMORY_INTERLEAVE, 2, true, 3);
+	has_memory(w, MEMORY_INTERLEAVE, 2, true, 2); /* on the CPUs beside it */
 	w->facts.can_cpuset = false;
 	has_memory(w, MEMORY_INTERLEAVE, 2, false, 7);
 	w->facts.spec_memory_policy = true;
@@ -75,7 +75,7 @@ static void test_memory_nearest(void **state)
 	has_memory(w, MEMORY_INTERLEAVE, 4, true, 6);
 	w->topo->nodes[2].initiators = 0;
 	w->facts.allowed_mems = 7;
-	has_memory(w, MEMORY_INTERLEAVE, 4, true, 6);
+	has_memory(w, MEMORY_INTERLEAVE, 4, true, 5); /* nearer by more than the load is worth */
 	w->facts.allowed_mems = 15;
 	w->class.cpu.span = SPAN_MACHINE; /* each node's own */
 	has_memory(w, MEMORY_INTERLEAVE, 12, true, 15);
@@ -105,7 +105,7 @@ static void test_memory_limits_without_end(void **state)
 		w->occupants[i].mems = 0; /* by their CPUs */
 	placed(w);
 	has_cpus(&w->plan->cpus, "8-15,24-31");
-	w->occupants[0].mcpu = 2000;
+	w->occupants[0].mcpu = 9000;
 	w->topo->nodes[1].memory = UINT64_C(1) << 63;
 	w->topo->nodes[2].memory = UINT64_C(1) << 63;
 	w->class.memory.policy = MEMORY_BIND;

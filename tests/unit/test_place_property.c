@@ -4,6 +4,7 @@
  */
 #include "machine.h"
 #include "plan.h"
+#include "../../policy/policy_keys.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -75,6 +76,7 @@ static void new_machine(struct world *w)
 		machine_offline(w->topo, &offline);
 	}
 	w->policy = (struct policy){ 0 };
+	policy_key_defaults(SECTION_MODEL, SECTION_MODEL, &w->policy);
 	if (draw(w, 2) == 0)
 		w->policy.node.reserved = draw_cpus(w, 12);
 	w->policy.node.weights_mode = (enum weights_mode) draw(w, 3);

@@ -22,6 +22,7 @@ static const char *const lines[][2] = {
 	{ "mems", "\"0-2\"" },
 	{ "bound", "true" },
 	{ "exclusive", "false" },
+	{ "streams", "true" },
 	{ "mcpu", "4294967295" },
 	{ "memory", "9223372036854775807" },
 	{ "memory_nodes", "\"0,2\"" },
@@ -124,6 +125,17 @@ static void test_written_with_unknown_name(void **state)
 	assert_int_equal(json_writer_take(w, &text, &len), -EINVAL);
 }
 
+/* Entries that an older version wrote. */
+static void test_optional_members(void **state)
+{
+	cleanup_free char *text = document("streams", NULL);
+	cleanup_plan struct plan *p = NULL;
+
+	(void) state;
+	assert_int_equal(read_text(text, &p, NULL), 0);
+	assert_false(p->streams);
+}
+
 static void test_round_trip(void **state)
 {
 	cleanup_free char *text = document("", ""), *back = NULL, *want = NULL;
@@ -137,7 +149,7 @@ static void test_round_trip(void **state)
 	assert_int_equal(p->mechanism, MECHANISM_COOKIE);
 	assert_int_equal(p->memory_policy, MEMORY_WEIGHTED);
 	assert_int_equal(p->exec, EXEC_WATCH);
-	assert_true(p->set_cpus && !p->set_mems && p->bound && !p->exclusive && p->migrate && p->degraded);
+	assert_true(p->set_cpus && !p->set_mems && p->bound && !p->exclusive && p->streams && p->migrate && p->degraded);
 	assert_true(mask_equal(&p->cpus, &cpus));
 	assert_true(p->mems == 7 && p->memory_nodes == 5);
 	assert_true(p->mcpu == UINT32_MAX && p->memory == INT64_MAX);
@@ -190,6 +202,7 @@ static const char *const damaged[][2] = {
 	{ "ratio", "{\"0\":256}" },
 	{ "rebalance.min_gain", "1000001" },
 	{ "rebalance.enabled", "1" },
+	{ "streams", "1" },
 	{ "reasons", "\"because\"" },
 	{ "reasons", "[1]" },
 	{ "rejects", "[\"node 1\"]" },
@@ -219,7 +232,8 @@ static void test_damaged(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(damaged); i++)
 		must_fail(damaged[i][0], damaged[i][1]);
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-		must_fail(lines[i][0], NULL);
+		if (!str_eq(lines[i][0], "streams"))
+			must_fail(lines[i][0], NULL);
 	assert_int_equal(plan_read(NULL, NULL, NULL), -EINVAL);
 }
 
@@ -268,8 +282,37 @@ static void test_explain(void **state)
 
 	(void) state;
 	assert_int_equal(read_text(text, &p, NULL), 0);
+	p->cost.terms[COST_CPU] = 100000;
+	p->cost.terms[COST_TIER] = 400000;
 	said = plan_explain(p, &facts);
 	assert_string_equal(said, want);
+}
+
+static void test_explain_json(void **state)
+{
+	const struct policy_class class = { .name = "web" };
+	const struct place_facts facts = { .class = &class, .id = "new", .tenant = "a\033b", .group = "a\033b" };
+	cleanup_json_writer struct json_writer *w = json_writer_new(false);
+	cleanup_free char *text = document("", ""), *said = NULL;
+	cleanup_arena struct arena arena = { 0 };
+	cleanup_plan struct plan *p = NULL;
+	const struct json *root;
+	size_t len;
+
+	(void) state;
+	assert_int_equal(read_text(text, &p, NULL), 0);
+	p->cost.terms[COST_CPU] = 100000;
+	p->rejects[0].cost.terms[COST_TIER] = 400000;
+	plan_explain_json(w, p, &facts);
+	assert_int_equal(json_writer_take(w, &said, &len), 0);
+	assert_int_equal(json_parse(&arena, "plan", said, len, 0, &limits, &root, NULL), 0);
+	assert_string_equal(json_get(root, "tenant")->string, "a\033b");
+	assert_string_equal(json_get(root, "class")->string, "web");
+	assert_int_equal(json_find(root, "cost.sum")->integer, 100000);
+	assert_int_equal(json_find(root, "cost.cpu")->integer, 100000);
+	assert_null(json_find(root, "cost.tier"));
+	assert_int_equal(json_get(json_get(root, "reject_costs")->first, "tier")->integer, 400000);
+	assert_string_equal(json_get(json_get(root, "rejects")->first, "candidate")->string, "node 1");
 }
 
 /* What is lacking comes before all other reasons, in its own order, and is told in one line. */
@@ -302,9 +345,11 @@ int main(void)
 		cmocka_unit_test(test_written_without_memory),
 		cmocka_unit_test(test_written_with_unknown_name),
 		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_optional_members),
 		cmocka_unit_test(test_damaged),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_explain),
+		cmocka_unit_test(test_explain_json),
 		cmocka_unit_test(test_lacks),
 	};
 

@@ -41,6 +41,7 @@ static const struct json *schema_of(enum section section)
 		[SECTION_TOP] = "",
 		[SECTION_NODE] = "properties.node",
 		[SECTION_TIERS] = "properties.node.properties.tiers",
+		[SECTION_MODEL] = "properties.node.properties.model",
 		[SECTION_CLASS] = "properties.classes.additionalProperties",
 		[SECTION_ISOLATION] = "properties.classes.additionalProperties.properties.isolation",
 		[SECTION_CPU] = "properties.classes.additionalProperties.properties.cpu",
@@ -110,7 +111,8 @@ static void expect_bounds(const struct policy_key *key, const struct json *s)
 {
 	const struct json *min = json_get(s, "minimum"), *max = json_get(s, "maximum");
 
-	if (key->kind != KIND_COUNT && key->kind != KIND_SHARE && key->kind != KIND_MILLI)
+	if (key->kind != KIND_COUNT && key->kind != KIND_SHARE && key->kind != KIND_MILLI &&
+	    key->kind != KIND_FACTOR)
 		return;
 	assert_non_null(min);
 	assert_non_null(max);
