@@ -198,6 +198,8 @@ static void add_latency(const struct board *b, unsigned from, uint64_t load, nod
 
 	NODEMASK_FOR_EACH (node, nodes)
 		weights += memory_weight(f, node);
+	if (!weights)
+		return;
 	NODEMASK_FOR_EACH (node, nodes) {
 		const struct topo_node *to = topology_node(f->topo, node);
 		enum cost_term term;

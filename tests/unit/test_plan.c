@@ -271,6 +271,7 @@ static void test_explain(void **state)
 				   "interleave weight of node 63: 255\n"
 				   "guard: the container may not change its cookie affinity\n"
 				   "exec: watch\n"
+				   "cost: 0.500000 CPUs lost, 0.400000 to memory of slower tiers, 0.100000 to CPUs that are wanted by others too\n"
 				   "because: because\n"
 				   "because: \n"
 				   "not node 1: full\n"
