@@ -85,7 +85,7 @@ int64_t llc_cost(const struct board *b, unsigned llc, uint64_t streams)
 /* Of `load` over `cpus` CPUs, what comes to `part` of them. */
 static uint64_t share(uint64_t load, unsigned part, unsigned cpus)
 {
-	return load * part / cpus;
+	return cpus ? load * part / cpus : 0;
 }
 
 int64_t core_cost(const struct board *b, unsigned core, uint64_t add, int64_t *ret_collision)
