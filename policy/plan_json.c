@@ -16,9 +16,9 @@ enum kind { KIND_BOOL, KIND_UINT, KIND_BYTES, KIND_CPUS, KIND_NODES, KIND_SHARE 
 	{ .name = #member, .kind = (k), .offset = offsetof(struct plan, member), .min = (lo), .max = (hi) }
 static const struct field {
 	const char *name;
-	enum kind kind;
 	size_t offset;
 	int64_t min, max;
+	enum kind kind;
 	bool optional; /* entries of older versions lack it */
 } fields[] = {
 	FIELD(set_cpus, KIND_BOOL, 0, 1),
