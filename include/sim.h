@@ -90,7 +90,7 @@ struct sim_node {
 
 /* The constants of the machine model; their sources are in policy/sim_machine.c. */
 struct sim_model {
-	double smt_gain;       /* all threads of a core together do 1 + smt_gain of what one does alone */
+	double smt_gain;       /* all threads of a core together do 1 + smt_gain of what one does alone; negative: the default */
 	double llc_bandwidth;  /* GB/s that one last-level cache takes; 0: by its cores */
 	double link_bandwidth; /* GB/s from one package to another; 0: the node's bandwidth divided by the distance */
 };
