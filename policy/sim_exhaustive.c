@@ -49,7 +49,7 @@ static int find_domains(const struct sim_world *w, struct domains *ret)
 static int judge(const struct sim_world *w, double *ret_work)
 {
 	cleanup_sim_state struct sim_state *s = NULL;
-	int r = sim_state_of(w, &s);
+	int r = sim_state_of(w, &s, NULL);
 
 	if (r == 0)
 		*ret_work = s->work;
@@ -59,7 +59,7 @@ static int judge(const struct sim_world *w, double *ret_work)
 static int search(struct sim_world *w, const struct domains *d, size_t assignments)
 {
 	cleanup_free struct mask *best = calloc(w->n_places + 1, sizeof(*best));
-	double most_work = -1, work;
+	double most_work = -1, work = 0;
 	int r = 0;
 
 	if (!best)

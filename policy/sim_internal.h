@@ -95,6 +95,16 @@ int sim_arrive(struct sim_world *w) must_check;
 int sim_settle(struct sim_world *w) must_check;
 /* sim_exhaustive.c */
 int sim_exhaustive(struct sim_world *w) must_check;
-/* sim_run.c */
-int sim_state_of(const struct sim_world *w, struct sim_state **ret_state) must_check;
+/* sim_timeline.c. places: by load of the state, which of the world's places it is. */
+int sim_timeline_add(struct sim_world *w, const struct sim_state *s, const size_t *places, double from,
+		     double to) must_check;
+/* sim_names.c: who is who, for every container of the scenario. */
+struct sim_role {
+	const struct policy_class *class;
+	const char *tenant_name, *group_name; /* in the result's arena */
+	unsigned tenant, group;               /* numbered by first arrival; groups from 1 */
+};
+int sim_roles(struct sim_world *w, struct sim_role **ret_roles) must_check;
+/* sim_run.c: the machine as it is now. ret_places, unless NULL: malloc'd, which place each load of the model is. */
+int sim_state_of(const struct sim_world *w, struct sim_state **ret_state, size_t **ret_places) must_check;
 void sim_refuse(struct sim_world *w, struct sim_place *p, const char *why);
