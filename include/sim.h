@@ -58,6 +58,7 @@ enum sim_event_kind { SIM_ARRIVE, SIM_LOAD, SIM_LEAVE };
 struct sim_container {
 	const char *id;
 	const char *tenant, *class; /* NULL: as the policy's rules say */
+	double at;                  /* when it arrives */
 	double cpus;                /* demand when it arrives: how many CPUs its threads keep busy */
 	double threads;             /* no more CPUs than threads can be busy; never below cpus */
 	uint64_t memory;            /* bytes, 0: none worth counting */
@@ -75,7 +76,7 @@ struct sim_event {
 	double at;
 	size_t container; /* index into sim_scenario.containers */
 	double cpus;      /* SIM_LOAD */
-	const struct json *where;
+	unsigned line, column;
 };
 
 /* What a scenario says of a node beside the topology. */
@@ -85,7 +86,7 @@ struct sim_node {
 	double bandwidth;   /* GB/s */
 	double latency;     /* ns */
 	enum memory_tier tier;
-	const struct json *where;
+	unsigned line, column;
 };
 
 /* The constants of the machine model; their sources are in policy/sim_machine.c. */
@@ -105,7 +106,7 @@ struct sim_scenario {
 	struct sim_model model;
 	struct sim_node nodes[NODE_MAX];
 	bool strategies[SIM_STRATEGIES];
-	double until;            /* default: the time of the last event, or 1 s after it when nothing would be seen */
+	double until;            /* default: 1 s after the last event */
 	double rebalance;        /* seconds between two passes of the rebalancer; 0: none */
 	struct sim_container *containers;
 	size_t n_containers;

@@ -103,7 +103,7 @@ static int arrive(struct sim_world *w, const struct sim_role *roles, const struc
 
 	if (w->n_places == SIM_ALIVE_MAX)
 		return error_set(w->err, E2BIG, "%s:%u:%u: more than %d containers at one time", w->scenario->file,
-				 e->where->line, e->where->column, SIM_ALIVE_MAX);
+				 e->line, e->column, SIM_ALIVE_MAX);
 	if (w->n_places == w->room) {
 		size_t room = w->room ? w->room * 2 : 16;
 		struct sim_place *grown = realloc(w->places, room * sizeof(*grown));
