@@ -493,7 +493,7 @@ static int read_policy(struct reader *rd, const struct key *key, const struct js
 
 static int read_strategies(struct reader *rd, const struct key *key, const struct json *v, void *base)
 {
-	const char *names[SIM_STRATEGIES];
+	const char *names[SIM_STRATEGIES], *expects;
 	const struct name_table table = { names, SIM_STRATEGIES };
 	struct sim_scenario *s = base;
 
@@ -503,8 +503,9 @@ static int read_strategies(struct reader *rd, const struct key *key, const struc
 	}
 	if (v->type != JSON_ARRAY || !v->len)
 		return unexpected(rd, key, v);
+	expects = names_list(&rd->p.arena, &table);
+	expects = expects ? arena_printf(&rd->p.arena, "one of: %s", expects) : NULL;
 	for (const struct json *m = v->first; m; m = m->next) {
-		const char *expects = names_list(&rd->p.arena, &table);
 		unsigned value;
 
 		if (m->type != JSON_STRING)
