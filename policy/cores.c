@@ -6,7 +6,7 @@
 struct core_ref {
 	uint16_t core;
 	uint16_t turn; /* spread: how many cores of the same domain come before it */
-	uint16_t domain;
+	uint16_t domain, llc;
 	uint8_t rank; /* 0: nobody is there, … */
 	int64_t cost; /* of putting a core's worth of the demand there */
 };
@@ -84,6 +84,7 @@ static size_t collect_refs(const struct board *b, const struct mask *takable, st
 		if (b->core_start[core] == b->core_start[core + 1] || !core_within(b, core, takable))
 			continue;
 		*ref = (struct core_ref){ .core = (uint16_t) core, .rank = rank_of(b, first->id) };
+		ref->llc = first->llc;
 		ref->domain = spread ? (uint16_t) spread_domain(first, b->facts->class->cpu.level) : first->llc;
 		ref->cost = cost_of_core(b, core, first->llc);
 		n++;
@@ -91,13 +92,17 @@ static size_t collect_refs(const struct board *b, const struct mask *takable, st
 	return n;
 }
 
-/* Numbers the cores of each domain in the order in which they stand, so that sorting by number deals them out. */
-static void deal_out(struct core_ref *refs, size_t n)
+/*
+ * Numbers the cores of each domain in the order in which they stand, so that sorting by number deals them out. Twice:
+ * those of a domain are to come from its caches in turn, too.
+ */
+static void deal_out(struct core_ref *refs, size_t n, bool by_llc)
 {
 	uint16_t next[CPU_MAX] = { 0 };
 
 	for (size_t i = 0; i < n; i++)
-		refs[i].turn = next[refs[i].domain]++;
+		refs[i].turn = next[by_llc ? refs[i].llc : refs[i].domain]++;
+	qsort(refs, n, sizeof(*refs), compare_refs);
 }
 
 int cores_pick(const struct board *b, const struct mask *takable, struct mask *ret_cpus)
@@ -112,8 +117,8 @@ int cores_pick(const struct board *b, const struct mask *takable, struct mask *r
 	n = collect_refs(b, takable, refs);
 	qsort(refs, n, sizeof(*refs), compare_refs);
 	if (b->facts->class->cpu.placement == PLACEMENT_SPREAD) {
-		deal_out(refs, n);
-		qsort(refs, n, sizeof(*refs), compare_refs);
+		deal_out(refs, n, true);
+		deal_out(refs, n, false);
 	}
 	for (size_t i = 0; i < n && served < b->plan->mcpu; i++) {
 		CORE_FOR_EACH(cpu, b, refs[i].core)
