@@ -41,7 +41,7 @@ enum sim_strategy {
 	SIM_ENGINE,         /* plan_place() and what it asks of the neighbours */
 	SIM_NONE,           /* everything runs everywhere, and nothing keeps tenants apart */
 	SIM_ROUND_ROBIN,    /* one CPU after another, in the order of their numbers */
-	SIM_KUBELET_STATIC, /* whole cores of its own for each container, in the order of the topology; the rest is shared */
+	SIM_KUBELET_STATIC, /* whole cores of its own for each container, in order; without enough, refused */
 	SIM_BALLOONS,       /* whole cores for each tenant, that grow and shrink with its demand */
 	SIM_HARD_BIND,      /* exactly the CPUs of "bind"; without it, the free cores that are nearest to each other */
 	SIM_EXHAUSTIVE,     /* the best by the machine model of all assignments to the machine's domains */
@@ -91,7 +91,7 @@ struct sim_node {
 
 /* The constants of the machine model; their sources are in policy/sim_machine.c. */
 struct sim_model {
-	double smt_gain;       /* all threads of a core together do 1 + smt_gain of what one does alone; negative: the default */
+	double smt_gain;       /* all threads of a core do 1 + smt_gain of what one does alone; negative: the default */
 	double llc_bandwidth;  /* GB/s that one last-level cache takes; 0: by its cores */
 	double link_bandwidth; /* GB/s from one package to another; 0: the node's bandwidth divided by the distance */
 };
@@ -143,7 +143,7 @@ struct sim_load {
 };
 
 struct sim_speed {
-	double speed;  /* 1: each of its busy CPUs has a core for itself, all its traffic, and memory as near as may be */
+	double speed;  /* 1: each of its busy CPUs has a core for itself, all its traffic, and the nearest memory */
 	double busy;   /* CPUs that it keeps busy */
 	double remote; /* share of its accesses to memory that is not the nearest of its tier */
 };
@@ -213,8 +213,8 @@ struct sim_result {
 };
 
 /*
- * Plays the scenario. `topo` as after sim_topology(). -EINVAL: the scenario names a class that the policy does not have,
- * or the policy's rules cannot tell a container's tenant; -E2BIG: more than SIM_ALIVE_MAX containers at one time.
+ * Plays the scenario. `topo` as after sim_topology(). -EINVAL: the scenario names a class that the policy does not
+ * have, or the policy's rules cannot tell a container's tenant; -E2BIG: more than SIM_ALIVE_MAX containers at one time.
  */
 int sim_run(const struct sim_scenario *s, const struct topology *topo, const struct policy *policy,
 	    enum sim_strategy strategy, struct sim_result **ret_result, struct error *err) must_check;

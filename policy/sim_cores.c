@@ -117,11 +117,13 @@ static size_t find_parties(const struct fluid *f, struct scratch *s, const struc
 {
 	size_t n = 0;
 
-	for (size_t i = first; i < end; i++)
-		if (i == first || s->items[i].group != s->items[i - 1].group)
-			s->parties[n++] = (struct party){ .first = i, .n = 1 };
-		else
-			s->parties[n - 1].n++;
+	for (size_t i = first; i < end; i++) {
+		if (i == first || s->items[i].group != s->items[i - 1].group) {
+			s->parties[n] = (struct party){ .first = i };
+			n++;
+		}
+		s->parties[n - 1].n++;
+	}
 	for (size_t p = 0; p < n; p++) {
 		for (size_t t = 0; t < core->n; t++)
 			share_thread(f, s, &s->parties[p], f->by_core[core->first + t]);
@@ -169,7 +171,9 @@ static void run_party(struct fluid *f, struct scratch *s, const struct sim_core 
 		struct sim_cpu *cpu = &f->state->cpus[f->shares[item->share].cpu];
 
 		item->has *= part;
-		f->shares[item->share].work = item->has * does / p->wants * (l->group && core->n > 1 ? 1 - l->switching : 1);
+		f->shares[item->share].work = item->has * does / p->wants;
+		if (l->group && core->n > 1)
+			f->shares[item->share].work *= 1 - l->switching;
 		f->state->speeds[item->load].busy += item->has;
 		/* `load` holds the item until the core is done. */
 		if (cpu->load == SIZE_MAX || item->has > s->items[cpu->load].has)

@@ -1,30 +1,34 @@
 /*
- * A fluid model of a machine: how fast loads run that share it. It knows nothing of the engine's cost (policy/cost.c), so
- * that it can judge the engine. Four steps, each of bounded length:
+ * A fluid model of a machine: how fast loads run that share it. It knows nothing of the engine's cost (policy/cost.c),
+ * so that it can judge the engine. Four steps, each of bounded length:
  *
- * 1. Where threads run. As the kernel's balancing does, a load's threads go to idle cores first, in the last-level cache
- *    with the most idle cores; what is left over evens out the cores' levels. The level of a core of T threads with load x
- *    is x up to 1, then 1 + (x - 1) / (T - 1) up to T, then 2 + (x - T) / T. Loads take turns, ROUNDS times at most.
- * 2. What they get there. On one thread of a core, loads of one group share the time by max-min. A group that wants Y
- *    threads' worth of a core needs the core for min(1, Y) of the time and then does W(Y) = Y up to 1 and
- *    1 + smt_gain * (Y - 1) / (T - 1) above. Groups share a core's time by max-min, as they never run together.
+ * 1. Where threads run (policy/sim_spread.c). As the kernel's balancing does, a load's threads go to idle cores first,
+ *    in the last-level cache with the most idle cores; what is left over evens out the cores' levels. The level of a
+ *    core of T threads with load x is x up to 1, then 1 + (x - 1) / (T - 1) up to T, then 2 + (x - T) / T. Loads take
+ *    turns, 24 times at most.
+ * 2. What they get there (policy/sim_cores.c). On one thread of a core, loads of one group share the time by max-min. A
+ *    group that wants Y threads' worth of a core needs the core for min(1, Y) of the time and then does W(Y) = Y up to
+ *    1 and 1 + smt_gain * (Y - 1) / (T - 1) above. Groups share a core's time by max-min, as they never run together.
  *    While a group runs on p of T threads, T - p idle by force for as long as another group waits: the sum of the other
- *    groups' needs, at most all the time. A cookie also costs `switching` of the speed, where another group is about.
+ *    groups' needs, at most all the time. A cookie also costs `switching` of the speed.
  * 3. Latency. A load that waits `sensitivity` of its time for near memory takes 1 + sensitivity * (L - 1) as long for
  *    its work, L being the latency of its memory against the nearest: distance by SLIT, times the tier's latency.
  * 4. Bandwidth. What remains of a load's speed draws `traffic`; last-level caches, nodes and the links between nodes
- *    share their bandwidth by max-min, by the share that each gets of what it wants. Where memory is on several nodes, a
- *    load is as fast as the one that it waits for most.
+ *    share their bandwidth by max-min, by the share that each gets of what it wants. Where memory is on several nodes,
+ *    a load is as fast as the one that it waits for most.
+ *
+ * Left out: how full memory is, hybrid cores' speed, writes that cost more than reads, caches that threads share.
  *
  * Constants, where the scenario does not give them:
  * smt_gain 0.68: with SMT off a CPU-bound load does 0.59 to 0.60 of its work, and 1 / 0.595 = 1.68 (core scheduling v9,
  *   Nov 2020).
+ * switching, of a load: 0 for CPU-bound ones, 0.35 for netperf over TCP, 0.71 for context switches over pipes (ibid.).
  * LLC 36.28 GB/s, or 4.535 GB/s for each of its cores if that is more: 580.56 GB/s of STREAM Copy by 16 workers on 16
  *   caches of 8 cores (sched/fair "Adjust the allowed NUMA imbalance", v6, Feb 2022).
  * link: the node's bandwidth divided by the distance in multiples of the near one. Judgement.
- * Latencies of tiers beside DRAM's: hbm 1.1, cxl 2, pmem 3: about 110, 200 and 300 ns against 100 ns, where the topology
- *   does not say. SLIT as latency: numa01 takes 378 s on the wrong node of distance 20 against 196 s, 1.93 times as long
- *   (AutoNUMA alpha6, Mar 2012), which is a load of sensitivity 0.93.
+ * Latencies of tiers beside DRAM's: hbm 1.1, cxl 2, pmem 3: about 110, 200 and 300 ns against 100 ns, where the
+ *   topology does not say. SLIT as latency: numa01 takes 378 s on the wrong node of distance 20 against 196 s, 1.93 times
+ *   as long (AutoNUMA alpha6, Mar 2012), which is a load of sensitivity 0.93.
  */
 #include <errno.h>
 
@@ -345,7 +349,8 @@ static bool fix_fullest(struct memory *m)
 		if (!m->flows[i].fixed)
 			count_flow(m, &m->flows[i], 1, m->pipes.wants);
 	for (size_t p = 0; p < m->pipes.n; p++)
-		if (m->pipes.room[p] >= 0 && m->pipes.wants[p] > SIM_SMALL && m->pipes.room[p] / m->pipes.wants[p] < share) {
+		if (m->pipes.room[p] >= 0 && m->pipes.wants[p] > SIM_SMALL &&
+		    m->pipes.room[p] / m->pipes.wants[p] < share) {
 			full = p;
 			share = m->pipes.room[p] / m->pipes.wants[p];
 		}

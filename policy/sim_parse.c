@@ -320,7 +320,8 @@ static int read_event(struct reader *rd, const struct json *v)
 		return r;
 	if (s->n_events && e->at < s->events[s->n_events - 1].at)
 		return policy_reject(&rd->p, at, rd->err,
-				     "%g s is before the event above it, at %g s; events stand in the order of their times",
+				     "%g s is before the event above it, at %g s; events stand in the order of their "
+				     "times",
 				     e->at, s->events[s->n_events - 1].at);
 	e->line = v->line;
 	e->column = v->column;
@@ -519,7 +520,8 @@ static int read_strategies(struct reader *rd, const struct key *key, const struc
 
 static const struct key top_keys[] = {
 	{ "$schema", read_nothing, .expects = "a string" },
-	{ "name", read_name, offsetof(struct sim_scenario, name), .expects = "a name of 1 to 255 bytes that shows as it is" },
+	{ "name", read_name, offsetof(struct sim_scenario, name),
+	  .expects = "a name of 1 to 255 bytes that shows as it is" },
 	{ "topology", read_topology, .required = true,
 	  .expects = "an object with one of: xml (a file), synthetic (a description), root (a directory)" },
 	{ "machine", read_machine, .offset = offsetof(struct sim_scenario, model) },
@@ -527,7 +529,8 @@ static const struct key top_keys[] = {
 	{ "strategies", read_strategies, .expects = "an array of at least one strategy" },
 	{ "until", read_number, offsetof(struct sim_scenario, until), 0.001, SIM_SECONDS_MAX + 1,
 	  .expects = "seconds from 0.001 to 1000000000" },
-	{ "rebalance", read_number, offsetof(struct sim_scenario, rebalance), 0, SIM_SECONDS_MAX, .expects = SECONDS_TEXT },
+	{ "rebalance", read_number, offsetof(struct sim_scenario, rebalance), 0, SIM_SECONDS_MAX,
+	  .expects = SECONDS_TEXT },
 	{ "events", read_events, .required = true, .expects = "an array of events" },
 };
 
@@ -540,7 +543,8 @@ static int read_scenario(struct reader *rd, const struct json *root)
 	if (r < 0)
 		return r;
 	if (!s->n_events)
-		return policy_reject(&rd->p, json_get(root, "events"), rd->err, "there is no event, so nothing happens");
+		return policy_reject(&rd->p, json_get(root, "events"), rd->err,
+				     "there is no event, so nothing happens");
 	if (s->until <= 0)
 		s->until = s->events[s->n_events - 1].at + 1;
 	if (s->rebalance > 0 && s->until / s->rebalance > PASSES_MAX)

@@ -294,6 +294,8 @@ int sim_run(const struct sim_scenario *s, const struct topology *topo, const str
 
 	if (!result)
 		return error_no_memory(err);
+	if (!topo->n_cpus)
+		return error_set(err, EINVAL, "%s: the topology has no CPU", s->file);
 	result->strategy = strategy;
 	r = sim_roles(&w, &roles);
 	if (r < 0)

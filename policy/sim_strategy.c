@@ -170,7 +170,8 @@ static void arrive_none(const struct sim_world *w, struct sim_place *p)
 	p->cpus = w->topo->online;
 	p->local = false;
 	for (size_t i = 0; i < w->topo->n_cpus; i++) {
-		unsigned node = w->topo->cpus[i].node >= 0 ? sim_nearest(w->topo, (unsigned) w->topo->cpus[i].node) : NODE_MAX;
+		int own = w->topo->cpus[i].node;
+		unsigned node = own >= 0 ? sim_nearest(w->topo, (unsigned) own) : NODE_MAX;
 
 		if (node < NODE_MAX)
 			p->weights[node] += 1;
@@ -181,14 +182,16 @@ static void arrive_round_robin(struct sim_world *w, struct sim_place *p)
 {
 	size_t n = size_min(cpus_for(p->demand), w->topo->n_cpus);
 
+	if (!n)
+		return;
 	for (size_t i = 0; i < n; i++)
 		mask_set(&p->cpus, w->topo->cpus[(w->cursor + i) % w->topo->n_cpus].id);
 	w->cursor = (w->cursor + n) % w->topo->n_cpus;
 }
 
 /*
- * Takes whole cores that are in `open`, in the order of the topology, until `cpus` hold n CPUs. Threads of a core have one
- * core index, so going by first threads goes by cores. False when there are too few.
+ * Takes whole cores that are in `open`, in the order of their first threads, until `cpus` holds n CPUs. False when there
+ * are too few.
  */
 static bool take_cores(const struct topology *t, const struct mask *open, size_t n, struct mask *cpus)
 {
@@ -207,7 +210,7 @@ static bool take_cores(const struct topology *t, const struct mask *open, size_t
 	return has >= n;
 }
 
-/* Online CPUs that nobody, or nobody but this tenant (any: -1), was given. */
+/* Online CPUs that are not reserved and that no other container was given. */
 static struct mask free_cpus(const struct sim_world *w, const struct sim_place *but)
 {
 	struct mask open = w->topo->online, reserved = w->policy->node.reserved;
