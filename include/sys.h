@@ -277,12 +277,12 @@ int facts_parse(const char *name, const char *text, size_t len, struct facts *re
 /* The key of the machine as it is now, malloc'd. */
 int facts_key(const struct sys *s, char **ret_key) must_check;
 
-/* ---- topologies from elsewhere (sys/topology_hwloc.c: the only user of hwloc) ---- */
+/* ---- topologies (sys/topology_hwloc.c: the only user of hwloc; sys/topology_file.c) ---- */
 
 enum topology_source {
 	TOPOLOGY_LIVE,      /* this machine, cgroup restrictions of the caller ignored */
-	TOPOLOGY_XML,       /* arg: file written by lstopo */
-	TOPOLOGY_SYNTHETIC, /* arg: description, such as "pack:2 [numa] core:4 pu:2" */
+	TOPOLOGY_XML,       /* arg: text of a file written by lstopo; see topology_from_file() */
+	TOPOLOGY_SYNTHETIC, /* arg: description; see topology_from_synthetic() */
 	TOPOLOGY_FSROOT,    /* arg: directory with a copy of /sys and /proc */
 };
 /*
@@ -291,6 +291,15 @@ enum topology_source {
  */
 int topology_from_hwloc(enum topology_source source, const char *arg, struct topology **ret_topology,
 			struct error *err) must_check;
+/*
+ * A machine that was written down: a file by lstopo (hwloc's XML), of which err names the place that is wrong, and
+ * hwloc's description of one in a line, such as "pack:2 [numa(memory=64GiB)] l3:2 core:4 pu:2". The path is one of the
+ * caller's, not below any root. -EINVAL: it is not what it should be; -EPROTONOSUPPORT: from a newer hwloc; -ERANGE:
+ * more CPUs or nodes than cotenant's masks hold; -EFBIG, -E2BIG: beyond the limits of such a document; -EISDIR, and what
+ * open(2) and read(2) say.
+ */
+int topology_from_file(const char *path, struct topology **ret_topology, struct error *err) must_check;
+int topology_from_synthetic(const char *description, struct topology **ret_topology, struct error *err) must_check;
 
 /* Directory of cotenant's helper programs: beside the running program, else the installed one. malloc'd. */
 int helper_path(const char *name, char **ret_path) must_check;

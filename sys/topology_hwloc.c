@@ -2,12 +2,21 @@
 
 #include <errno.h>
 #include <hwloc.h>
+#include <limits.h>
 
 /* What hwloc takes only from its environment. Its plugins are for devices, which are of no interest here, and opening
- * them loads GPU drivers. */
+ * them loads GPU drivers. What else the caller has there would change what is read, or make hwloc talk. */
 static const char *const environment[][2] = {
 	{ "HWLOC_HIDE_ERRORS", "2" },
 	{ "HWLOC_PLUGINS_PATH", "/nonexistent" },
+	{ "HWLOC_FSROOT", NULL },
+	{ "HWLOC_XMLFILE", NULL },
+	{ "HWLOC_SYNTHETIC", NULL },
+	{ "HWLOC_COMPONENTS", NULL },
+	{ "HWLOC_THISSYSTEM", NULL },
+	{ "HWLOC_XML_VERBOSE", NULL },
+	{ "HWLOC_SYNTHETIC_VERBOSE", NULL },
+	{ "HWLOC_COMPONENTS_VERBOSE", NULL },
 };
 
 /* drivers/base/node.c and include/linux/topology.h: what node_distance() says when firmware has no SLIT. */
@@ -54,15 +63,24 @@ static uint16_t dense_index(struct dense *d, hwloc_obj_t obj)
 
 /* ---- loading ---- */
 
+static int clean_environment(void)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(environment) && r == 0; i++)
+		r = environment[i][1] ? setenv(environment[i][0], environment[i][1], 1) : unsetenv(environment[i][0]);
+	return r;
+}
+
 static int choose_source(hwloc_topology_t hw, enum topology_source source, const char *arg)
 {
 	switch (source) {
 	case TOPOLOGY_LIVE:
-		return unsetenv("HWLOC_FSROOT");
+		return 0;
 	case TOPOLOGY_FSROOT:
 		return setenv("HWLOC_FSROOT", arg, 1);
-	case TOPOLOGY_XML:
-		return hwloc_topology_set_xml(hw, arg);
+	case TOPOLOGY_XML: /* the NUL counts */
+		return hwloc_topology_set_xmlbuffer(hw, arg, (int) size_min(strlen(arg) + 1, INT_MAX));
 	case TOPOLOGY_SYNTHETIC:
 		return hwloc_topology_set_synthetic(hw, arg);
 	}
@@ -70,23 +88,31 @@ static int choose_source(hwloc_topology_t hw, enum topology_source source, const
 	return -1;
 }
 
+static int load_failed(enum topology_source source, const char *arg, int code, struct error *err)
+{
+	switch (source) {
+	case TOPOLOGY_FSROOT:
+		return error_set(err, code, "topology below %s: hwloc cannot read it: %s", arg, strerror(code));
+	case TOPOLOGY_XML:
+		return error_set(err, code, "hwloc cannot read it: something in it is missing, or not as hwloc writes it; "
+				 "lstopo FILE.xml writes one");
+	case TOPOLOGY_SYNTHETIC:
+		return error_set(err, code, "topology description \"%s\": hwloc cannot read it; one that it reads is "
+				 "\"pack:2 [numa(memory=64GiB)] l3:2 core:4 pu:2\"", arg);
+	case TOPOLOGY_LIVE:
+		break;
+	}
+	return error_set(err, code, "this machine's topology: hwloc cannot read it: %s", strerror(code));
+}
+
 /* The hook's own cgroup and binding say nothing about the machine, and hwloc must not hop over all CPUs to look. */
 static int load(struct build *b, enum topology_source source, const char *arg, struct error *err)
 {
-	static const char *const names[] = {
-		[TOPOLOGY_LIVE] = "this machine's topology",
-		[TOPOLOGY_XML] = "topology file",
-		[TOPOLOGY_SYNTHETIC] = "topology description",
-		[TOPOLOGY_FSROOT] = "topology below",
-	};
 	const unsigned long flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING;
-	const char *space = arg ? " " : "";
 	int r;
 
-	arg = arg ? arg : "";
-	for (size_t i = 0; i < ARRAY_LEN(environment); i++)
-		if (setenv(environment[i][0], environment[i][1], 1) < 0)
-			return error_set(err, errno, "environment of hwloc: %s", strerror(errno));
+	if (clean_environment() < 0)
+		return error_set(err, errno, "environment of hwloc: %s", strerror(errno));
 	if (hwloc_topology_init(&b->hw) < 0) {
 		b->hw = NULL;
 		return error_set(err, ENOMEM, "hwloc cannot start");
@@ -97,8 +123,7 @@ static int load(struct build *b, enum topology_source source, const char *arg, s
 		r = hwloc_topology_set_flags(b->hw, flags);
 	if (r == 0)
 		r = hwloc_topology_load(b->hw);
-	return r == 0 ? 0 : error_set(err, errno, "%s%s%s: hwloc cannot read it: %s", names[source], space, arg,
-				      strerror(errno));
+	return r == 0 ? 0 : load_failed(source, arg, errno ? errno : EINVAL, err);
 }
 
 /* ---- nodes ---- */

@@ -13,7 +13,7 @@ static struct topology *synthetic(const char *description)
 	cleanup_error struct error err = { 0 };
 	struct topology *t = NULL;
 
-	if (topology_from_hwloc(TOPOLOGY_SYNTHETIC, description, &t, &err) < 0)
+	if (topology_from_synthetic(description, &t, &err) < 0)
 		fail_msg("%s: %s", description, error_text(&err));
 	return t;
 }
@@ -170,7 +170,7 @@ static void test_limits(void **state)
 		int code;
 	} cases[] = {
 		{ "numa:65 pu:1", "node 64", -ERANGE },
-		{ "pack:1 core:4097 pu:1", "CPU 4096", -ERANGE },
+		{ "pack:1 core:4097 pu:1", "CPUs 0-4095", -ERANGE },
 		{ "no topology", "hwloc cannot read it", -EINVAL },
 	};
 
@@ -179,8 +179,7 @@ static void test_limits(void **state)
 		cleanup_error struct error err = { 0 };
 		struct topology *t = NULL;
 
-		assert_int_equal(topology_from_hwloc(TOPOLOGY_SYNTHETIC, cases[i].description, &t, &err),
-				 cases[i].code);
+		assert_int_equal(topology_from_synthetic(cases[i].description, &t, &err), cases[i].code);
 		assert_null(t);
 		assert_non_null(strstr(error_text(&err), cases[i].text));
 	}
@@ -192,7 +191,7 @@ static void test_missing_file(void **state)
 	struct topology *t = NULL;
 
 	(void) state;
-	assert_true(topology_from_hwloc(TOPOLOGY_XML, "/nonexistent/machine.xml", &t, &err) < 0);
+	assert_true(topology_from_file("/nonexistent/machine.xml", &t, &err) < 0);
 	assert_non_null(strstr(error_text(&err), "/nonexistent/machine.xml"));
 }
 
@@ -270,7 +269,7 @@ static void test_machine(const char *path, size_t i)
 	const char *name = machines[i].file;
 	cleanup_topology struct topology *t = NULL;
 	cleanup_error struct error err = { 0 };
-	int r = topology_from_hwloc(TOPOLOGY_XML, path, &t, &err);
+	int r = topology_from_file(path, &t, &err);
 
 	if (machines[i].refused) {
 		check(r == -ERANGE && strstr(error_text(&err), machines[i].refused));
