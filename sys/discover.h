@@ -9,6 +9,12 @@
 /* What is the cpuset controller's and the unified hierarchy's mount. Nothing mounted: an empty layout, and 0. */
 int cgroup_discover(const struct sys *s, struct cgroup_layout *ret, struct error *err) must_check;
 
+/*
+ * Whether a text is XML of hwloc's with at least one CPU, and within limits; `path` is for errors. As
+ * topology_from_file(), but for what only hwloc can tell.
+ */
+int topology_check_xml(const char *path, const char *text, size_t len, struct error *err) must_check;
+
 /* Node sizes and SLIT distances as libnuma reads them from this machine. */
 void numa_fill(struct topology *t);
 

@@ -1,256 +1,123 @@
-/*
- * Topologies that were written down: what lstopo exports as XML, and hwloc's one-line descriptions. Both come from
- * people, and hwloc says only that it cannot read something. So they are looked through first, which gives an error a
- * place, and keeps from hwloc what would cost it its memory or its stack.
- */
+/* Topologies that were written down: what lstopo exports as XML, and hwloc's descriptions of one line. */
 #include "discover.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 /* A machine of 4,096 CPUs takes 4 MiB as XML; the rest is for devices. */
 #define FILE_MAX (32u << 20)
-#define ELEMENTS_MAX 500000u
-#define DEPTH_MAX 128 /* hwloc reads nested objects by recursion */
 /* Every CPU's number in "indexes=" is five digits at most, for each kind of object. */
 #define DESCRIPTION_MAX (256u << 10)
-#define EXPORT "lstopo FILE.xml writes one"
 
-/* ---- XML, as far as hwloc knows it ---- */
+/*
+ * hwloc trusts what it is given: about one in a hundred files with a few bytes changed ends in a null pointer. So it
+ * reads in a child of its own, which answers with our text form, and that is checked as any other that comes from outside.
+ */
 
-struct element {
-	const char *name, *attributes, *end; /* end: its '>' */
-	size_t name_len;
-	unsigned line, column;
+#define ANSWER_MAX (1u << 20) /* as topology_parse() takes */
+#define READ_SECONDS 60
+
+struct answer {
+	int result;  /* negative errno; the text is that of the error then */
+	char text[]; /* up to the end of the pipe */
 };
 
-struct scan {
-	const char *path, *at, *end, *line_start;
-	unsigned line;
-	struct error *err;
-	struct element open[DEPTH_MAX];
-	size_t depth;
-	unsigned n_elements, n_cpus;
-};
-
-#define scan_error(s, element, code, fmt, ...) \
-	error_set((s)->err, code, "%s:%u:%u: " fmt, (s)->path, (element)->line, (element)->column, ##__VA_ARGS__)
-
-static int cut_off(const struct scan *s, const struct element *inside)
+static void answer(int fd, int result, const char *text, size_t len)
 {
-	return error_set(s->err, EINVAL, "%s:%u:%u: the file ends inside <%.*s>, which begins at line %u: it is cut off; "
-			 EXPORT, s->path, s->line, (unsigned) (s->end - s->line_start) + 1,
-			 (int) size_min(inside->name_len, 40), inside->name, inside->line);
-}
+	const struct answer head = { .result = result };
 
-static void advance(struct scan *s, const char *to)
-{
-	for (; s->at < to; s->at++)
-		if (*s->at == '\n') {
-			s->line++;
-			s->line_start = s->at + 1;
-		}
-}
+	if (write(fd, &head, sizeof(head)) != (ssize_t) sizeof(head))
+		return;
+	while (len) {
+		ssize_t n = write(fd, text, len);
 
-/* The '>' of an element; those in quotes do not count. NULL: there is none. */
-static const char *closing_bracket(const char *at, const char *end)
-{
-	bool quoted = false;
-
-	for (; at < end; at++) {
-		if (*at == '"')
-			quoted = !quoted;
-		else if (*at == '>' && !quoted)
-			return at;
-	}
-	return NULL;
-}
-
-/* The next "<…>" that is no comment, declaration or instruction. 1: found; 0: there is no more. */
-static int next_element(struct scan *s, struct element *ret)
-{
-	for (;;) {
-		const char *bracket = memchr(s->at, '<', (size_t) (s->end - s->at));
-
-		advance(s, bracket ? bracket : s->end);
-		if (!bracket)
-			return 0;
-		*ret = (struct element){ .name = s->at + 1, .line = s->line,
-					 .column = (unsigned) (s->at - s->line_start) + 1 };
-		while (ret->name + ret->name_len < s->end && !strchr(" \t\r\n>", ret->name[ret->name_len]))
-			ret->name_len++;
-		ret->attributes = ret->name + ret->name_len;
-		if (str_starts(ret->name, "!--")) {
-			const char *over = strstr(ret->name, "-->");
-
-			ret->end = over ? over + 2 : NULL;
-		} else {
-			ret->end = closing_bracket(ret->attributes, s->end);
-		}
-		if (!ret->end) {
-			s->at = s->end;
-			return cut_off(s, ret);
-		}
-		advance(s, ret->end);
-		if (ret->name[0] != '!' && ret->name[0] != '?')
-			return 1;
+		if (n <= 0)
+			return;
+		text += n;
+		len -= (size_t) n;
 	}
 }
 
-/* The value of an attribute, up to its closing quote; NULL: it has none of that name. */
-static const char *attribute(const struct element *e, const char *name, size_t *ret_len)
+/* The child. It says nothing to the terminal, leaves no core file, and does not outlive its time or its parent. */
+static void read_and_answer(enum topology_source source, const char *arg, int fd)
 {
-	const size_t len = strlen(name);
-
-	for (const char *at = e->attributes; at < e->end; at++) {
-		const char *value = at + 1 + len + 2, *quote;
-
-		if (*at == '"') { /* over another one's value */
-			at = memchr(at + 1, '"', (size_t) (e->end - at - 1));
-			if (!at)
-				return NULL;
-		}
-		if (!strchr(" \t\r\n", *at) || value >= e->end || strncmp(at + 1, name, len) != 0 ||
-		    strncmp(at + 1 + len, "=\"", 2) != 0)
-			continue;
-		quote = memchr(value, '"', (size_t) (e->end - value));
-		if (quote)
-			*ret_len = (size_t) (quote - value);
-		return quote ? value : NULL;
-	}
-	return NULL;
-}
-
-static bool attribute_is(const struct element *e, const char *name, const char *expected)
-{
+	const struct rlimit none = { 0 };
+	cleanup_topology struct topology *t = NULL;
+	cleanup_error struct error err = { 0 };
+	cleanup_fd int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	cleanup_free char *text = NULL;
 	size_t len;
-	const char *value = attribute(e, name, &len);
-
-	return value && len == strlen(expected) && strncmp(value, expected, len) == 0;
-}
-
-static bool named(const struct element *e, const char *name)
-{
-	return e->name_len == strlen(name) && strncmp(e->name, name, e->name_len) == 0;
-}
-
-static int check_root(const struct scan *s, const struct element *e)
-{
-	size_t len;
-	const char *version = attribute(e, "version", &len);
-
-	if (!named(e, "topology") && !named(e, "root"))
-		return scan_error(s, e, EINVAL, "<%.*s> where <topology> was expected: this XML is not from hwloc; "
-				  EXPORT, (int) size_min(e->name_len, 40), e->name);
-	/* hwloc 1 and 2 write 1.0 and 2.0, or no version at all. */
-	if (version && strtoul(version, NULL, 10) > 2)
-		return scan_error(s, e, EPROTONOSUPPORT, "its format is version %.*s, and the newest that is known "
-				  "here is 2: export it with lstopo --export-xml-flags v2 FILE.xml",
-				  (int) size_min(len, 16), version);
-	return 0;
-}
-
-/* `what` needs an index below `max`, or none of our masks holds it and hwloc's grow to its size. */
-static int check_index(const struct scan *s, const struct element *e, const char *what, unsigned long max)
-{
-	size_t len;
-	const char *index = attribute(e, "os_index", &len);
-
-	if (!index)
-		return scan_error(s, e, EINVAL, "a %s without os_index; " EXPORT, what);
-	if (*index < '0' || *index > '9' || len > 10)
-		return scan_error(s, e, EINVAL, "os_index=\"%.*s\" is no number of a %s", (int) size_min(len, 16),
-				  index, what);
-	if (strtoul(index, NULL, 10) >= max)
-		return scan_error(s, e, ERANGE, "%s %lu: cotenant knows %ss 0-%lu only", what,
-				  strtoul(index, NULL, 10), what, max - 1);
-	return 0;
-}
-
-static int check_element(struct scan *s, const struct element *e)
-{
-	size_t len;
-	const char *count = attribute(e, "nbobjs", &len);
-
-	if (count && strtoul(count, NULL, 10) > CPU_MAX)
-		return scan_error(s, e, ERANGE, "nbobjs=\"%.*s\": more objects than any machine has",
-				  (int) size_min(len, 16), count);
-	if (!named(e, "object"))
-		return 0;
-	if (attribute_is(e, "type", "PU")) {
-		s->n_cpus++;
-		return check_index(s, e, "CPU", CPU_MAX);
-	}
-	if (attribute_is(e, "type", "NUMANode"))
-		return check_index(s, e, "NUMA node", NODE_MAX);
-	return 0;
-}
-
-static int close_element(struct scan *s, const struct element *e)
-{
-	const struct element *top = s->depth ? &s->open[s->depth - 1] : NULL;
-
-	if (!top || e->name_len - 1 != top->name_len || strncmp(e->name + 1, top->name, top->name_len) != 0)
-		return scan_error(s, e, EINVAL, "<%.*s> ends what was not begun; " EXPORT,
-				  (int) size_min(e->name_len, 40), e->name);
-	s->depth--;
-	return 0;
-}
-
-static int open_element(struct scan *s, const struct element *e)
-{
-	const bool first = s->n_elements == 0, whole = e->end[-1] == '/';
 	int r;
 
-	if (++s->n_elements > ELEMENTS_MAX)
-		return scan_error(s, e, E2BIG, "more than %u elements: export it without devices, lstopo --no-io",
-				  ELEMENTS_MAX);
-	if (!first && !s->depth)
-		return scan_error(s, e, EINVAL, "something follows the end of the topology; " EXPORT);
-	r = first ? check_root(s, e) : check_element(s, e);
-	if (r < 0 || whole)
-		return r;
-	if (s->depth == DEPTH_MAX)
-		return scan_error(s, e, E2BIG, "elements are nested deeper than %d", DEPTH_MAX);
-	s->open[s->depth++] = *e;
-	return 0;
-}
-
-static int check_xml(const char *path, const char *text, size_t len, struct error *err)
-{
-	struct scan s = { .path = path, .at = text, .end = text + len, .line_start = text, .line = 1, .err = err };
-	const char *nul = memchr(text, '\0', len), *begin = text + strspn(text, " \t\r\n");
-	struct element e;
-	int r;
-
-	if (nul) {
-		advance(&s, nul);
-		return error_set(err, EINVAL, "%s:%u:%u: a NUL byte: this is not XML, or a damaged copy; " EXPORT, path,
-				 s.line, (unsigned) (nul - s.line_start) + 1);
-	}
-	if (!*begin)
-		return error_set(err, EINVAL, "%s: is empty; " EXPORT, path);
-	if (*begin != '<') {
-		advance(&s, begin);
-		return error_set(err, EINVAL, "%s:%u:%u: is not XML; " EXPORT, path, s.line,
-				 (unsigned) (begin - s.line_start) + 1);
-	}
-	while ((r = next_element(&s, &e)) > 0) {
-		r = *e.name == '/' ? close_element(&s, &e) : open_element(&s, &e);
+	if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
+	    setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
+	    signal(SIGALRM, SIG_DFL) == SIG_ERR || signal(SIGPIPE, SIG_DFL) == SIG_ERR)
+		return;
+	alarm(READ_SECONDS);
+	r = topology_from_hwloc(source, arg, &t, &err);
+	if (r == 0) {
+		r = topology_format(t, &text, &len);
 		if (r < 0)
-			return r;
+			error_set(&err, -r, r == -EINVAL ? "the CPUs of a core differ in node, cache or package" :
+							   "it cannot be written as text");
 	}
 	if (r < 0)
-		return r;
-	if (s.depth)
-		return cut_off(&s, &s.open[s.depth - 1]);
-	if (!s.n_elements)
-		return error_set(err, EINVAL, "%s: holds no <topology>; " EXPORT, path);
-	if (!s.n_cpus)
-		return error_set(err, EINVAL, "%s: describes a machine without CPUs; " EXPORT, path);
-	return 0;
+		answer(fd, r, error_text(&err), strlen(error_text(&err)));
+	else
+		answer(fd, 0, text, len);
 }
+
+static int take_answer(const char *bytes, size_t len, int status, struct topology **ret_topology, struct error *err)
+{
+	const struct answer *a = (const struct answer *) bytes;
+
+	if (len < sizeof(*a) && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+		return error_set(err, ETIMEDOUT, "hwloc needs more than %d s to read it", READ_SECONDS);
+	if (len < sizeof(*a))
+		return error_set(err, EINVAL, "hwloc breaks down over it (%s): it contradicts itself; lstopo FILE.xml "
+				 "writes one", WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
+	if (a->result < 0)
+		return error_set(err, -a->result, "%s", a->text);
+	return topology_parse("as hwloc reads it", a->text, len - sizeof(*a), ret_topology, err);
+}
+
+static int read_in_child(enum topology_source source, const char *arg, struct topology **ret_topology,
+			 struct error *err)
+{
+	cleanup_fd int read_end = -1, write_end = -1;
+	cleanup_free char *bytes = NULL;
+	int ends[2], status = 0, r;
+	size_t len;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return error_set(err, errno, "no pipe to hwloc: %s", strerror(errno));
+	read_end = ends[0];
+	write_end = ends[1];
+	pid = fork();
+	if (pid == 0) {
+		read_and_answer(source, arg, write_end);
+		_exit(0);
+	}
+	if (pid < 0)
+		return error_set(err, errno, "no process for hwloc: %s", strerror(errno));
+	closep(&write_end);
+	r = file_read_fd(read_end, ANSWER_MAX, &bytes, &len);
+	closep(&read_end); /* a child that still writes ends by that */
+	/* Where SIGCHLD is ignored there is no status to be had, and the answer says enough. */
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (r < 0)
+		return error_set(err, -r, "what hwloc reads cannot be kept: %s", strerror(-r));
+	return take_answer(bytes, len, status, ret_topology, err);
+}
+
+/* ---- files ---- */
 
 static int read_file(const char *path, char **ret_text, size_t *ret_len, struct error *err)
 {
@@ -280,11 +147,11 @@ int topology_from_file(const char *path, struct topology **ret_topology, struct 
 
 	if (r < 0)
 		return r;
-	r = check_xml(path, text, len, err);
+	r = topology_check_xml(path, text, len, err);
 	if (r < 0)
 		return r;
-	r = topology_from_hwloc(TOPOLOGY_XML, text, ret_topology, err);
-	return r < 0 ? error_prefix(err, r, "%s", path) : 0;
+	r = read_in_child(TOPOLOGY_XML, text, ret_topology, err);
+	return r < 0 ? error_prefix(err, r, "topology file %s", path) : 0;
 }
 
 /* ---- descriptions ---- */
@@ -306,7 +173,7 @@ static int count_cpus(const char *description, struct error *err)
 			const unsigned long count = strtoul(at, NULL, 0);
 
 			if (count > CPU_MAX || (n *= count) > CPU_MAX)
-				return error_set(err, ERANGE, "topology description: more than %d CPUs at \"%s\": cotenant "
+				return error_set(err, ERANGE, "more than %d CPUs at \"%s\": cotenant "
 						 "knows CPUs 0-%d only", CPU_MAX, at, CPU_MAX - 1);
 		}
 	}
@@ -319,7 +186,7 @@ static int check_indexes(const char *description, struct error *err)
 		for (const char *at = list + strlen("indexes="); *at && *at != ')' && *at != ' '; at++)
 			if (*at >= '0' && *at <= '9' && (at[-1] < '0' || at[-1] > '9') &&
 			    strtoul(at, NULL, 10) >= CPU_MAX)
-				return error_set(err, ERANGE, "topology description: number %lu in \"indexes=\": cotenant "
+				return error_set(err, ERANGE, "number %lu in \"indexes=\": cotenant "
 						 "knows CPUs 0-%d only", strtoul(at, NULL, 10), CPU_MAX - 1);
 	return 0;
 }
@@ -329,9 +196,11 @@ int topology_from_synthetic(const char *description, struct topology **ret_topol
 	int r;
 
 	if (strlen(description) > DESCRIPTION_MAX)
-		return error_set(err, E2BIG, "topology description: is longer than %u KiB", DESCRIPTION_MAX >> 10);
+		return error_set(err, E2BIG, "is longer than %u KiB", DESCRIPTION_MAX >> 10);
 	r = count_cpus(description, err);
 	if (r == 0)
 		r = check_indexes(description, err);
-	return r < 0 ? r : topology_from_hwloc(TOPOLOGY_SYNTHETIC, description, ret_topology, err);
+	if (r == 0)
+		r = read_in_child(TOPOLOGY_SYNTHETIC, description, ret_topology, err);
+	return r < 0 ? error_prefix(err, r, "topology description") : 0;
 }

@@ -97,7 +97,7 @@ static int load_failed(enum topology_source source, const char *arg, int code, s
 		return error_set(err, code, "hwloc cannot read it: something in it is missing, or not as hwloc writes it; "
 				 "lstopo FILE.xml writes one");
 	case TOPOLOGY_SYNTHETIC:
-		return error_set(err, code, "topology description \"%s\": hwloc cannot read it; one that it reads is "
+		return error_set(err, code, "hwloc cannot read \"%s\"; one that it reads is "
 				 "\"pack:2 [numa(memory=64GiB)] l3:2 core:4 pu:2\"", arg);
 	case TOPOLOGY_LIVE:
 		break;
@@ -175,6 +175,8 @@ static int collect_nodes(struct build *b, struct error *err)
 		if (obj->os_index >= NODE_MAX)
 			return error_set(err, ERANGE, "NUMA node %u: cotenant knows nodes 0-%d only", obj->os_index,
 					 NODE_MAX - 1);
+		if (i && t->nodes[i - 1].id == obj->os_index)
+			return error_set(err, EINVAL, "NUMA node %u is there twice", obj->os_index);
 		b->hints[obj->os_index] = hint_of(obj);
 		if (b->hints[obj->os_index] != TIER_UNKNOWN)
 			t->nodes[i].tier = (enum memory_tier) b->hints[obj->os_index];
@@ -238,6 +240,8 @@ static int collect_cpus(struct build *b, struct error *err)
 		if (pu->os_index >= CPU_MAX)
 			return error_set(err, ERANGE, "CPU %u: cotenant knows CPUs 0-%d only", pu->os_index,
 					 CPU_MAX - 1);
+		if (mask_test(&t->online, pu->os_index))
+			return error_set(err, EINVAL, "CPU %u is there twice", pu->os_index);
 		package = package ? package : machine;
 		t->cpus[t->n_cpus++] = (struct topo_cpu){
 			.id = (uint16_t) pu->os_index,
@@ -249,6 +253,8 @@ static int collect_cpus(struct build *b, struct error *err)
 		};
 		mask_set(&t->online, pu->os_index);
 	}
+	if (!t->n_cpus)
+		return error_set(err, EINVAL, "it has no CPU");
 	t->n_cores = b->cores.n;
 	t->n_llcs = b->llcs.n;
 	t->n_packages = b->packages.n;
@@ -315,12 +321,12 @@ static void fill_distances(struct build *b)
 {
 	struct hwloc_distances_s *found = NULL;
 	struct topology *t = b->t;
-	unsigned n = 1;
+	unsigned n = 1; /* there is room for one; hwloc gives the first then, and says how many there are */
 
 	for (size_t i = 0; i < t->n_nodes; i++)
 		for (size_t k = 0; k < t->n_nodes; k++)
 			set_distance(t, i, k, i == k ? LOCAL_DISTANCE : REMOTE_DISTANCE);
-	if (hwloc_distances_get_by_name(b->hw, "NUMALatency", &n, &found, 0) < 0 || n != 1)
+	if (hwloc_distances_get_by_name(b->hw, "NUMALatency", &n, &found, 0) < 0 || !found)
 		return;
 	for (size_t i = 0; i < t->n_nodes; i++)
 		for (size_t k = 0; k < t->n_nodes; k++) {
