@@ -189,6 +189,7 @@ bench:
 	$(Q)tests/need "make bench" $(NEED_VM)
 	$(Q)$(MAKE) --no-print-directory all bench-programs
 	$(Q)tests/bench/run
+	$(Q)$(O)/tests/bench/decide
 
 # ---- fuzzing: the harnesses with a main() that replays a corpus, and with libFuzzer --------------------------------
 
@@ -202,8 +203,12 @@ $(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(LIBS
 # ---- benchmarks and what runs inside containers of the guest tests: static, so that any root holds them ------------
 
 .PHONY: bench-programs vm-programs
-bench-programs: $(O)/tests/bench/noop $(O)/tests/bench/rounds $(O)/tests/bench/fill
+bench-programs: $(O)/tests/bench/noop $(O)/tests/bench/rounds $(O)/tests/bench/fill $(O)/tests/bench/decide
 vm-programs: bench-programs $(patsubst tests/vm/%.c,$(O)/tests/vm/%,$(wildcard tests/vm/*.c))
+
+$(O)/tests/bench/decide: $(O)/tests/bench/decide.o $(O)/tests/unit/machine.o $(LIBSYS) $(LIBPOLICY)
+	$(call say,LD,$@)
+	$(call link,) -lm
 
 $(O)/tests/bench/fill: $(O)/tests/bench/fill.o $(LIBSYS) $(LIBPOLICY)
 	$(call say,LD,$@)
