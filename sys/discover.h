@@ -6,6 +6,10 @@
 /* No tier is known for a node, in an array of hints by node id. */
 #define TIER_UNKNOWN (-1)
 
+/* include/linux/topology.h: what node_distance() says of a node itself, and of others when firmware has no SLIT. */
+#define LOCAL_DISTANCE 10
+#define REMOTE_DISTANCE 20
+
 /* What is the cpuset controller's and the unified hierarchy's mount. Nothing mounted: an empty layout, and 0. */
 int cgroup_discover(const struct sys *s, struct cgroup_layout *ret, struct error *err) must_check;
 
@@ -23,5 +27,8 @@ void numa_fill(struct topology *t);
  * firmware does not say stays as it was.
  */
 void tiers_fill(const struct sys *s, struct topology *t);
-/* A hint (enum memory_tier) wins; nodes with CPUs are DRAM; the others are judged by their HMAT attributes. */
-void tiers_classify(struct topology *t, const int8_t hints[NODE_MAX]);
+/*
+ * A hint (enum memory_tier) wins; nodes with CPUs are DRAM; the others are judged by their HMAT attributes, then by
+ * origin, then by distance. Of what is slower, the origin says what it is. Both arrays are by node id.
+ */
+void tiers_classify(struct topology *t, const int8_t hints[NODE_MAX], const int8_t origins[NODE_MAX]);

@@ -1,11 +1,13 @@
 /*
- * Which memory tier each node is in, from what the kernel and the firmware say; never from its size. In order:
+ * Which memory tier each node is in, from what the kernel and the firmware say; never from its size. The first of these
+ * that says anything decides how fast a node is, and the policy may override it (node.tiers):
  *
- *   dax devices       where the memory of a hot-plugged node came from: an NVDIMM or a CXL region
  *   memory tiers      /sys/devices/virtual/memory_tiering/memory_tierN, lower N = faster (mm/memory-tiers.c)
  *   HMAT attributes   nodeX/accessN/initiators (Documentation/admin-guide/mm/numaperf.rst)
+ *   dax devices       where the memory of a hot-plugged node came from: an NVDIMM or a CXL region
+ *   SLIT distances    as near as a CPU's own memory, or not
  *
- * A node without CPUs of which nothing is known counts as CXL: the slow tier is the guess that does least harm.
+ * Of a slower node the first two do not say what it is made of: that is the dax device's to tell, or it counts as CXL.
  */
 #include "dir.h"
 #include "discover.h"
@@ -164,7 +166,7 @@ static const struct {
 	{ "/dax_region", TIER_CXL }, /* drivers/cxl/core/region.c */
 };
 
-static void hint_dax(const struct sys *s, int8_t hints[NODE_MAX])
+static void find_origins(const struct sys *s, int8_t origins[NODE_MAX])
 {
 	cleanup_dir DIR *dir = dir_open(s->root_fd, &DAX[1]);
 	struct dirent *entry;
@@ -179,7 +181,7 @@ static void hint_dax(const struct sys *s, int8_t hints[NODE_MAX])
 		node = strtol(text, NULL, 10);
 		for (size_t i = 0; i < ARRAY_LEN(dax_parents) && node >= 0 && node < NODE_MAX; i++)
 			if (strstr(link, dax_parents[i].part))
-				hints[node] = (int8_t) dax_parents[i].tier;
+				origins[node] = (int8_t) dax_parents[i].tier;
 	}
 }
 
@@ -187,9 +189,9 @@ static void hint_dax(const struct sys *s, int8_t hints[NODE_MAX])
 
 /*
  * Against the best DRAM that CPUs have of their own: half as much bandwidth again is HBM, nearly the same in both
- * figures is DRAM (a node of which all CPUs are gone), anything else is slower.
+ * figures is DRAM (a node of which all CPUs are gone), anything else is slower (TIER_CXL). Without figures, nothing.
  */
-static enum memory_tier by_attributes(const struct topology *t, const struct topo_node *node)
+static int by_attributes(const struct topology *t, const struct topo_node *node)
 {
 	uint64_t bandwidth = 0, latency = 0;
 
@@ -202,7 +204,7 @@ static enum memory_tier by_attributes(const struct topology *t, const struct top
 		latency = n->read_latency;
 	}
 	if (!bandwidth || !node->read_bandwidth)
-		return TIER_CXL;
+		return TIER_UNKNOWN;
 	if (node->read_bandwidth * UINT64_C(2) >= bandwidth * 3)
 		return TIER_HBM;
 	if (node->read_bandwidth * UINT64_C(10) >= bandwidth * 9 && node->read_latency * UINT64_C(4) <= latency * 5)
@@ -210,32 +212,57 @@ static enum memory_tier by_attributes(const struct topology *t, const struct top
 	return TIER_CXL;
 }
 
-void tiers_classify(struct topology *t, const int8_t hints[NODE_MAX])
+/*
+ * A distance tells near from far, not fast from slow: CXL at 14 lies nearer than the DRAM of the other package at 21,
+ * and HBM may be put further away than DRAM on purpose. Only what is as near as a CPU's own memory passes for that;
+ * for the rest the slow tier is the guess that does least harm.
+ */
+static enum memory_tier by_distance(const struct topology *t, size_t node)
+{
+	for (size_t i = 0; i < t->n_nodes && t->distances; i++)
+		if (t->nodes[i].has_cpus && t->distances[i * t->n_nodes + node] <= LOCAL_DISTANCE)
+			return TIER_DRAM;
+	return TIER_CXL;
+}
+
+static enum memory_tier judge(const struct topology *t, size_t node, int origin)
+{
+	int tier = by_attributes(t, &t->nodes[node]);
+
+	if (tier == TIER_UNKNOWN)
+		return origin == TIER_UNKNOWN ? by_distance(t, node) : (enum memory_tier) origin;
+	return tier == TIER_CXL && origin != TIER_UNKNOWN ? (enum memory_tier) origin : (enum memory_tier) tier;
+}
+
+void tiers_classify(struct topology *t, const int8_t hints[NODE_MAX], const int8_t origins[NODE_MAX])
 {
 	for (size_t i = 0; i < t->n_nodes; i++) {
-		const int8_t hint = hints[t->nodes[i].id];
+		const int8_t hint = hints[t->nodes[i].id], origin = origins[t->nodes[i].id];
 
 		t->nodes[i].tier = hint == TIER_UNKNOWN ? TIER_DRAM : (enum memory_tier) hint;
+		if (hint == TIER_CXL && origin != TIER_UNKNOWN)
+			t->nodes[i].tier = (enum memory_tier) origin;
 	}
 	for (size_t i = 0; i < t->n_nodes; i++) {
 		struct topo_node *node = &t->nodes[i];
 
 		if (hints[node->id] == TIER_UNKNOWN && !node->has_cpus && node->memory)
-			node->tier = by_attributes(t, node);
+			node->tier = judge(t, i, origins[node->id]);
 	}
 }
 
 void tiers_fill(const struct sys *s, struct topology *t)
 {
-	int8_t hints[NODE_MAX];
+	int8_t hints[NODE_MAX], origins[NODE_MAX];
 
 	memset(hints, TIER_UNKNOWN, sizeof(hints));
+	memset(origins, TIER_UNKNOWN, sizeof(origins));
 	fill_cpus(s, t);
 	fill_attributes(s, t);
 	hint_tiers(s, t, hints);
-	hint_dax(s, hints);
+	find_origins(s, origins);
 	for (size_t i = 0; i < t->n_nodes; i++)
 		if (!t->nodes[i].has_cpus && has_offline_cpus(s, t->nodes[i].id))
 			hints[t->nodes[i].id] = TIER_DRAM;
-	tiers_classify(t, hints);
+	tiers_classify(t, hints, origins);
 }

@@ -19,10 +19,6 @@ static const char *const environment[][2] = {
 	{ "HWLOC_COMPONENTS_VERBOSE", NULL },
 };
 
-/* drivers/base/node.c and include/linux/topology.h: what node_distance() says when firmware has no SLIT. */
-#define LOCAL_DISTANCE 10
-#define REMOTE_DISTANCE 20
-
 /* Stands in for the size of nodes when the source has none at all, so that they do not pass for memory-less. */
 #define UNSTATED_MEMORY (UINT64_C(1) << 40)
 
@@ -422,6 +418,7 @@ static void assign_packages(struct build *b)
 int topology_from_hwloc(enum topology_source source, const char *arg, struct topology **ret_topology, struct error *err)
 {
 	cleanup_with(build_done) struct build b = { .t = calloc(1, sizeof(struct topology)) };
+	int8_t origins[NODE_MAX]; /* hwloc's subtypes say that too, and are hints */
 	int r;
 
 	if (!b.t)
@@ -443,7 +440,8 @@ int topology_from_hwloc(enum topology_source source, const char *arg, struct top
 	fill_distances(&b);
 	fill_attributes(&b);
 	assign_packages(&b);
-	tiers_classify(b.t, b.hints);
+	memset(origins, TIER_UNKNOWN, sizeof(origins));
+	tiers_classify(b.t, b.hints, origins);
 	*ret_topology = TAKE_PTR(b.t);
 	return 0;
 }

@@ -112,30 +112,132 @@ static void test_same_tier_says_nothing(void **state)
 	expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_CXL, TIER_DRAM, TIER_HBM });
 }
 
+/* A dax device in the CXL core's part of the device tree, whose memory became that node. */
+static void cxl_region(struct machine *m, unsigned region, const char *node)
+{
+#define REGION "devices/platform/ACPI0017:00/root0/decoder0.0/region%u/dax_region%u/dax%u.0"
+	cleanup_free char *file = NULL, *link = NULL, *target = NULL;
+
+	assert_true(asprintf(&file, "/sys/" REGION "/target_node", region, region, region) > 0);
+	assert_true(asprintf(&target, "../../../" REGION, region, region, region) > 0);
+	assert_true(asprintf(&link, "/sys/bus/dax/devices/dax%u.0", region) > 0);
+	tree_file(m->root, file, node);
+	tree_link(m->root, link, target);
+}
+
+static void nvdimm(struct machine *m, unsigned region, const char *node)
+{
+#define NDBUS "devices/LNXSYSTM:00/ndbus0/region%u/dax%u.0"
+	cleanup_free char *file = NULL, *link = NULL, *target = NULL;
+
+	assert_true(asprintf(&file, "/sys/" NDBUS "/target_node", region, region) > 0);
+	assert_true(asprintf(&target, "../../../" NDBUS, region, region) > 0);
+	assert_true(asprintf(&link, "/sys/bus/dax/devices/dax%u.0", region) > 0);
+	tree_file(m->root, file, node);
+	tree_link(m->root, link, target);
+}
+
+/* ---- the ladder: each rung alone, and against the next ---- */
+
 static void test_dax_refines(void **state)
 {
 	struct machine *m = *state;
 
 	tree_file(m->root, TIERS "/memory_tier4/nodelist", "0,2\n");
 	tree_file(m->root, TIERS "/memory_tier13/nodelist", "1,3\n");
-	tree_file(m->root, "/sys/devices/LNXSYSTM:00/ndbus0/region0/dax0.0/target_node", "3\n");
+	nvdimm(m, 3, "3\n");
 	tree_file(m->root, "/sys/devices/platform/hmem.0/dax1.0/target_node", "1\n");
-	tree_link(m->root, "/sys/bus/dax/devices/dax0.0", "../../../devices/LNXSYSTM:00/ndbus0/region0/dax0.0");
 	tree_link(m->root, "/sys/bus/dax/devices/dax1.0", "../../../devices/platform/hmem.0/dax1.0");
 	expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_CXL, TIER_DRAM, TIER_PMEM });
 }
 
-static void test_cxl_region(void **state)
+static void test_kernel_before_hmat(void **state)
+{
+	struct machine *m = *state;
+
+	tree_file(m->root, TIERS "/memory_tier4/nodelist", "0,2\n");
+	tree_file(m->root, TIERS "/memory_tier2/nodelist", "1\n");
+	tree_file(m->root, TIERS "/memory_tier13/nodelist", "3\n");
+	hmat(m, 0, 1, "node0", "100000", "100");
+	hmat(m, 1, 1, "node0", "10000", "400"); /* slow, says the firmware */
+	hmat(m, 3, 1, "node2", "400000", "50"); /* and fast */
+	expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_HBM, TIER_DRAM, TIER_CXL });
+}
+
+static void test_hmat_before_dax(void **state)
 {
 	struct machine *m = *state;
 
 	hmat(m, 0, 1, "node0", "100000", "100");
-	hmat(m, 3, 1, "node2", "100000", "100"); /* as good as DRAM, but known to be CXL */
-	tree_file(m->root, "/sys/devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0/target_node",
-		  "3\n");
-	tree_link(m->root, "/sys/bus/dax/devices/dax0.0",
-		  "../../../devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0");
+	hmat(m, 1, 1, "node0", "200000", "100");
+	hmat(m, 3, 1, "node2", "100000", "100"); /* as good as DRAM, whatever it is made of */
+	cxl_region(m, 1, "1\n");
+	cxl_region(m, 3, "3\n");
+	expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_HBM, TIER_DRAM, TIER_DRAM });
+}
+
+/* How slow is HMAT's to say, and made of what the device's. */
+static void test_dax_names_what_is_slower(void **state)
+{
+	struct machine *m = *state;
+
+	hmat(m, 0, 1, "node0", "100000", "100");
+	hmat(m, 1, 1, "node0", "30000", "300");
+	hmat(m, 3, 1, "node2", "30000", "300");
+	nvdimm(m, 1, "1\n");
+	expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_PMEM, TIER_DRAM, TIER_CXL });
+}
+
+static void set_distances(struct machine *m, size_t node, uint8_t distance)
+{
+	for (size_t i = 0; i < 4; i++)
+		if (i != node)
+			m->topo->distances[i * 4 + node] = m->topo->distances[node * 4 + i] = distance;
+}
+
+static void test_dax_before_slit(void **state)
+{
+	struct machine *m = *state;
+
+	nvdimm(m, 1, "1\n");
+	cxl_region(m, 3, "3\n");
+	set_distances(m, 1, 10);
+	set_distances(m, 3, 10);
+	expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_PMEM, TIER_DRAM, TIER_CXL });
+}
+
+static void test_slit(void **state)
+{
+	static const struct {
+		uint8_t distance;
+		enum memory_tier tier;
+	} cases[] = { { 10, TIER_DRAM }, { 11, TIER_CXL }, { 14, TIER_CXL }, { 20, TIER_CXL }, { 255, TIER_CXL } };
+	struct machine *m = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		set_distances(m, 3, cases[i].distance);
+		expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_CXL, TIER_DRAM, cases[i].tier });
+	}
+	/* Near to another node without CPUs is near to nobody. */
+	set_distances(m, 3, 20);
+	m->topo->distances[1 * 4 + 3] = 10;
 	expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_CXL, TIER_DRAM, TIER_CXL });
+}
+
+/* Whatever its size, from nothing known to each of the rungs. */
+static void test_never_by_size(void **state)
+{
+	static const uint64_t sizes[] = { 1, UINT64_C(1) << 20, UINT64_C(1) << 34, UINT64_C(1) << 50, UINT64_MAX };
+	struct machine *m = *state;
+
+	hmat(m, 0, 1, "node0", "100000", "100");
+	hmat(m, 1, 1, "node0", "200000", "100");
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+		for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
+			m->topo->nodes[0].memory = sizes[k];
+			m->topo->nodes[1].memory = m->topo->nodes[3].memory = sizes[i];
+			expect_tiers(m, (enum memory_tier[]){ TIER_DRAM, TIER_HBM, TIER_DRAM, TIER_CXL });
+		}
 }
 
 static void test_hmat(void **state)
@@ -211,7 +313,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		machine_test(test_nothing_known), machine_test(test_no_sysfs),
 		machine_test(test_kernel_tiers),  machine_test(test_same_tier_says_nothing),
-		machine_test(test_dax_refines),   machine_test(test_cxl_region),
+		machine_test(test_dax_refines),   machine_test(test_kernel_before_hmat),
+		machine_test(test_hmat_before_dax), machine_test(test_dax_names_what_is_slower),
+		machine_test(test_dax_before_slit), machine_test(test_slit),
+		machine_test(test_never_by_size),
 		machine_test(test_hmat),          machine_test(test_access_classes),
 		machine_test(test_cpus_offline),  machine_test(test_kernel_maps_cpus),
 	};
