@@ -22,16 +22,10 @@
 #define ANSWER_MAX (1u << 20) /* as topology_parse() takes */
 #define READ_SECONDS 60
 
-struct answer {
-	int result;  /* negative errno; the text is that of the error then */
-	char text[]; /* up to the end of the pipe */
-};
-
+/* The result, and behind it the topology's text, or that of the error when it is a negative errno. */
 static void answer(int fd, int result, const char *text, size_t len)
 {
-	const struct answer head = { .result = result };
-
-	if (write(fd, &head, sizeof(head)) != (ssize_t) sizeof(head))
+	if (write(fd, &result, sizeof(result)) != (ssize_t) sizeof(result))
 		return;
 	while (len) {
 		ssize_t n = write(fd, text, len);
@@ -74,16 +68,17 @@ static void read_and_answer(enum topology_source source, const char *arg, int fd
 
 static int take_answer(const char *bytes, size_t len, int status, struct topology **ret_topology, struct error *err)
 {
-	const struct answer *a = (const struct answer *) bytes;
+	int result;
 
-	if (len < sizeof(*a) && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+	if (len < sizeof(result) && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
 		return error_set(err, ETIMEDOUT, "hwloc needs more than %d s to read it", READ_SECONDS);
-	if (len < sizeof(*a))
+	if (len < sizeof(result))
 		return error_set(err, EINVAL, "hwloc breaks down over it (%s): it contradicts itself; lstopo FILE.xml "
 				 "writes one", WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
-	if (a->result < 0)
-		return error_set(err, -a->result, "%s", a->text);
-	return topology_parse("as hwloc reads it", a->text, len - sizeof(*a), ret_topology, err);
+	memcpy(&result, bytes, sizeof(result));
+	if (result < 0)
+		return error_set(err, -result, "%s", bytes + sizeof(result));
+	return topology_parse("as hwloc reads it", bytes + sizeof(result), len - sizeof(result), ret_topology, err);
 }
 
 static int read_in_child(enum topology_source source, const char *arg, struct topology **ret_topology,
