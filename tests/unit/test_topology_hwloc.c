@@ -1,5 +1,6 @@
 #include "machine.h"
 #include "sys.h"
+#include "topology_check.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -16,89 +17,6 @@ static struct topology *synthetic(const char *description)
 	if (topology_from_synthetic(description, &t, &err) < 0)
 		fail_msg("%s: %s", description, error_text(&err));
 	return t;
-}
-
-#define check(what) \
-	do { \
-		if (!(what)) \
-			fail_msg("%s: %s", name, #what); \
-	} while (0)
-
-static void check_cores(const char *name, const struct topology *t)
-{
-	cleanup_free unsigned *threads = calloc(t->n_cores, sizeof(*threads));
-	cleanup_free const struct topo_cpu **first = calloc(t->n_cores, sizeof(*first));
-	unsigned most = 0;
-
-	assert_true(threads && first);
-	for (size_t i = 0; i < t->n_cpus; i++) {
-		const struct topo_cpu *cpu = &t->cpus[i];
-
-		check(cpu->core < t->n_cores && cpu->llc < t->n_llcs && cpu->package < t->n_packages);
-		check(i == 0 || cpu->id > t->cpus[i - 1].id);
-		check(mask_test(&t->online, cpu->id));
-		if (!first[cpu->core])
-			first[cpu->core] = cpu;
-		check(first[cpu->core]->package == cpu->package && first[cpu->core]->llc == cpu->llc &&
-		      first[cpu->core]->node == cpu->node);
-		if (++threads[cpu->core] > most)
-			most = threads[cpu->core];
-	}
-	for (unsigned core = 0; core < t->n_cores; core++)
-		check(threads[core] > 0);
-	check(most == t->smt);
-	check(mask_weight(&t->online) == t->n_cpus);
-}
-
-static void check_nodes(const char *name, const struct topology *t)
-{
-	nodemask with_cpus = 0, with_memory = 0;
-
-	for (size_t i = 0; i < t->n_cpus; i++) {
-		const int node = t->cpus[i].node;
-
-		if (node < 0)
-			continue;
-		check(topology_node(t, (unsigned) node) && topology_node(t, (unsigned) node)->has_cpus);
-		check(topology_node(t, (unsigned) node)->memory > 0);
-		with_cpus |= UINT64_C(1) << node;
-	}
-	for (size_t i = 0; i < t->n_nodes; i++) {
-		const struct topo_node *node = &t->nodes[i];
-
-		check(i == 0 || node->id > t->nodes[i - 1].id);
-		check(node->package < t->n_packages);
-		check(node->memory || node->has_cpus);
-		check(!node->has_cpus || !node->memory || (with_cpus >> node->id & 1));
-		check(topology_distance(t, node->id, node->id) == 10);
-		if (node->memory)
-			with_memory |= UINT64_C(1) << node->id;
-		NODEMASK_FOR_EACH(from, node->initiators)
-			check(with_cpus >> from & 1);
-	}
-	check(with_memory == t->memory_nodes && with_memory);
-}
-
-static void check_round_trip(const char *name, const struct topology *t)
-{
-	cleanup_topology struct topology *again = NULL;
-	cleanup_free char *text = NULL;
-	size_t len;
-
-	check(topology_format(t, &text, &len) == 0);
-	check(topology_parse(name, text, len, &again, NULL) == 0);
-	check(again->n_cpus == t->n_cpus && again->n_nodes == t->n_nodes && again->smt == t->smt);
-	check(again->n_cores == t->n_cores && again->n_llcs == t->n_llcs && again->n_packages == t->n_packages);
-	check(memcmp(again->cpus, t->cpus, t->n_cpus * sizeof(*t->cpus)) == 0);
-	check(memcmp(again->distances, t->distances, t->n_nodes * t->n_nodes) == 0);
-}
-
-static void check_all(const char *name, const struct topology *t)
-{
-	check(t->n_cpus > 0 && t->n_nodes > 0);
-	check_cores(name, t);
-	check_nodes(name, t);
-	check_round_trip(name, t);
 }
 
 static void test_synthetic(void **state)
@@ -123,7 +41,7 @@ static void test_synthetic(void **state)
 		const char *name = cases[i].description;
 		cleanup_topology struct topology *t = synthetic(name);
 
-		check_all(name, t);
+		topology_check(name, t);
 		check(t->n_cpus == cases[i].cpus && t->n_nodes == cases[i].nodes && t->n_cores == cases[i].cores);
 		check(t->n_llcs == cases[i].llcs && t->n_packages == cases[i].packages && t->smt == cases[i].smt);
 	}
@@ -135,7 +53,7 @@ static void test_second_node_is_not_the_cpus(void **state)
 		synthetic("pack:2 [numa(memory=64GiB)] [numa(memory=128GiB)] core:2 pu:2");
 
 	(void) state;
-	check_all("two nodes a package", t);
+	topology_check("two nodes a package", t);
 	assert_int_equal(t->n_nodes, 4);
 	for (size_t i = 0; i < t->n_cpus; i++)
 		assert_int_equal(t->cpus[i].node, t->cpus[i].package * 2);
@@ -154,7 +72,7 @@ static void test_own_node_before_the_machines(void **state)
 		synthetic("[numa(memory=1GB)] pack:2 [numa(memory=1GB)] core:2 pu:1");
 
 	(void) state;
-	check_all("a node of the machine", t);
+	topology_check("a node of the machine", t);
 	assert_int_equal(t->n_nodes, 3);
 	for (size_t i = 0; i < t->n_cpus; i++) {
 		const struct topo_node *node = topology_node(t, (unsigned) t->cpus[i].node);
@@ -203,7 +121,7 @@ static void test_live(void **state)
 	(void) state;
 	if (topology_from_hwloc(TOPOLOGY_LIVE, NULL, &t, &err) < 0)
 		fail_msg("%s", error_text(&err));
-	check_all("live", t);
+	topology_check("live", t);
 }
 
 /* ---- captured machines ---- */
@@ -277,7 +195,7 @@ static void test_machine(const char *path, size_t i)
 	}
 	if (r < 0)
 		fail_msg("%s", error_text(&err));
-	check_all(name, t);
+	topology_check(name, t);
 	if (machines[i].more)
 		machines[i].more(name, t);
 }
