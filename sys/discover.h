@@ -23,6 +23,13 @@ int topology_check_xml(const char *path, const char *text, size_t len, struct er
 void numa_fill(struct topology *t);
 
 /*
+ * All threads of a core get the node of its first: some hypervisors give them different ones (the kernel complains and
+ * goes on), and whatever is placed by cores could make nothing of that. A node with memory has CPUs when any are its own
+ * then; of a node without memory that stays as it was.
+ */
+void topology_settle_nodes(struct topology *t);
+
+/*
  * From sysfs, below the root: which node each CPU belongs to, HMAT attributes, tiers. Whatever the kernel or the
  * firmware does not say stays as it was.
  */

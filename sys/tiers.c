@@ -32,6 +32,26 @@ static nodemask nodes_with_cpus(const struct topology *t)
 
 /* ---- CPUs ---- */
 
+void topology_settle_nodes(struct topology *t)
+{
+	uint16_t first[CPU_MAX] = { 0 }; /* by core, plus 1; cores are no more than CPUs */
+	nodemask own = 0;
+
+	for (size_t k = 0; k < t->n_cpus; k++) {
+		struct topo_cpu *cpu = &t->cpus[k];
+
+		if (first[cpu->core])
+			cpu->node = t->cpus[first[cpu->core] - 1].node;
+		else
+			first[cpu->core] = (uint16_t) (k + 1);
+		if (cpu->node >= 0)
+			own |= node_bit((unsigned) cpu->node);
+	}
+	for (size_t i = 0; i < t->n_nodes; i++)
+		if (t->nodes[i].memory)
+			t->nodes[i].has_cpus = own & node_bit(t->nodes[i].id);
+}
+
 /* The kernel gives every CPU one node; hwloc also calls CPU-less nodes near it local. */
 static void fill_cpus(const struct sys *s, struct topology *t)
 {
@@ -53,6 +73,7 @@ static void fill_cpus(const struct sys *s, struct topology *t)
 			if (mask_test(&cpus, t->cpus[k].id))
 				t->cpus[k].node = node->id;
 	}
+	topology_settle_nodes(t);
 }
 
 /* nodeX/cpuN is there for offline CPUs too, unlike in cpulist (drivers/base/node.c): such a node is plain DRAM. */

@@ -193,11 +193,12 @@ static hwloc_obj_t ancestor(hwloc_obj_t obj, hwloc_obj_type_t type)
 	return obj;
 }
 
-static hwloc_obj_t outermost_cache(hwloc_obj_t pu)
+/* Of a core: what its threads do not share is no last level. */
+static hwloc_obj_t outermost_cache(hwloc_obj_t core)
 {
 	hwloc_obj_t found = NULL;
 
-	for (hwloc_obj_t obj = pu->parent; obj; obj = obj->parent)
+	for (hwloc_obj_t obj = core->parent; obj; obj = obj->parent)
 		if (hwloc_obj_type_is_cache(obj->type) && obj->attr->cache.type == HWLOC_OBJ_CACHE_UNIFIED)
 			found = obj;
 	return found;
@@ -231,7 +232,7 @@ static int collect_cpus(struct build *b, struct error *err)
 		return error_set(err, ENOMEM, "no memory for %zu CPUs", n);
 	for (hwloc_obj_t pu = NULL; (pu = hwloc_get_next_obj_by_type(b->hw, HWLOC_OBJ_PU, pu));) {
 		hwloc_obj_t core = ancestor(pu, HWLOC_OBJ_CORE), package = ancestor(pu, HWLOC_OBJ_PACKAGE);
-		hwloc_obj_t llc = outermost_cache(pu);
+		hwloc_obj_t llc = outermost_cache(core ? core : pu);
 
 		if (pu->os_index >= CPU_MAX)
 			return error_set(err, ERANGE, "CPU %u: cotenant knows CPUs 0-%d only", pu->os_index,
@@ -304,6 +305,7 @@ static void assign_nodes(struct build *b)
 		if (t->nodes[best].memory)
 			t->cpus[k].node = t->nodes[best].id;
 	}
+	topology_settle_nodes(t);
 }
 
 /* ---- distances, attributes, packages ---- */

@@ -101,7 +101,7 @@ static void test_hybrid(void **state)
 		assert_int_equal(cpu_of(t, cpu)->kind, cpu < 4);
 }
 
-/* A few MHz apart: favoured cores of one make, not another kind. hwloc tells them apart, and the kinds are there. */
+/* The same clock everywhere, and told: no kinds. */
 static void test_alike(void **state)
 {
 	static const struct root_cpu cpus[] = { { .id = 0, .core = 0, .mhz = 4500 }, { .id = 1, .core = 1, .mhz = 4500 } };
@@ -328,9 +328,14 @@ static void test_core_across_nodes(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		cpus[i] = (struct root_cpu){ .id = i, .core = (int) i / 2, .node = (int) i % 2 };
 	root_build(*state, cpus, 4, nodes, 2);
-	t = root_topology(*state);
+	t = found(*state, "core across nodes");
 	assert_int_equal(t->n_cpus, 4);
 	assert_int_equal(t->smt, 2);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(cpu_of(t, i)->node, 0);
+	/* Node 1 keeps its memory, which is no slower for that. */
+	assert_false(topology_node(t, 1)->has_cpus);
+	assert_int_equal(topology_node(t, 1)->tier, TIER_DRAM);
 }
 
 /* ---- sizes ---- */
