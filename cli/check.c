@@ -28,7 +28,7 @@ int verb_check(const struct cli_options *o, int argc, char **argv)
 	cleanup_sys struct sys sys = { .root_fd = -1 };
 	cleanup_error struct error err = { 0 };
 	cleanup_policy struct policy *policy = NULL;
-	const char *path = argc > 0 ? argv[0] : o->policy_path;
+	const char *path = argc > 0 ? argv[0] : o->policy_path ? o->policy_path : CLI_POLICY;
 	int r;
 
 	if (o->help_policy)

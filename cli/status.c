@@ -233,7 +233,7 @@ int verb_status(const struct cli_options *o, int argc, char **argv)
 {
 	cleanup_sys struct sys sys = { .root_fd = -1 };
 	cleanup_error struct error err = { 0 };
-	cleanup_with(table_done) struct table table = { 0 };
+	cleanup_with(table_done) struct table table = { .columns = TABLE_COLUMNS };
 	cleanup_with(look_done) struct look look = { .sys = &sys, .only = argc > 0 ? argv[0] : NULL };
 	int r = sys_open(o->root, &sys, &err);
 

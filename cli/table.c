@@ -43,19 +43,19 @@ static const char *cell_text(const struct row *row, size_t column)
 	return row->cell[column] ? row->cell[column] : "?";
 }
 
-static void print_cell(const char *text, size_t column, size_t width)
+static void print_cell(const char *text, bool last, size_t width)
 {
-	if (column + 1 == TABLE_COLUMNS)
+	if (last)
 		puts(text);
 	else
 		printf("%s%*s", text, (int) (width - shown_width(text)) + 2, "");
 }
 
-void table_print(const char *const head[TABLE_COLUMNS], const struct table *t)
+void table_print(const char *const head[], const struct table *t)
 {
-	size_t width[TABLE_COLUMNS];
+	size_t width[TABLE_COLUMNS] = { 0 };
 
-	for (size_t c = 0; c < TABLE_COLUMNS; c++) {
+	for (size_t c = 0; c < t->columns; c++) {
 		width[c] = shown_width(head[c]);
 		for (size_t i = 0; i < t->n; i++) {
 			size_t this = shown_width(cell_text(&t->rows[i], c));
@@ -63,11 +63,11 @@ void table_print(const char *const head[TABLE_COLUMNS], const struct table *t)
 			width[c] = this > width[c] ? this : width[c];
 		}
 	}
-	for (size_t c = 0; c < TABLE_COLUMNS; c++)
-		print_cell(head[c], c, width[c]);
+	for (size_t c = 0; c < t->columns; c++)
+		print_cell(head[c], c + 1 == t->columns, width[c]);
 	for (size_t i = 0; i < t->n; i++)
-		for (size_t c = 0; c < TABLE_COLUMNS; c++)
-			print_cell(cell_text(&t->rows[i], c), c, width[c]);
+		for (size_t c = 0; c < t->columns; c++)
+			print_cell(cell_text(&t->rows[i], c), c + 1 == t->columns, width[c]);
 	for (size_t i = 0; i < t->n; i++)
 		if (t->rows[i].note)
 			printf("%s:%s%s\n", cell_text(&t->rows[i], 0), *t->rows[i].note == '\n' ? "" : " ",

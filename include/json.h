@@ -70,6 +70,8 @@ void json_open_array(struct json_writer *w, const char *key);
 void json_close(struct json_writer *w); /* closes the innermost array or object */
 void json_string(struct json_writer *w, const char *key, const char *value); /* NULL value: the member is left out */
 void json_int(struct json_writer *w, const char *key, int64_t value);
+/* Nine digits; infinity and what is no number make the document fail with -EINVAL. */
+void json_real(struct json_writer *w, const char *key, double value);
 void json_bool(struct json_writer *w, const char *key, bool value);
 /* The document cannot be completed: from here on every json_writer_take() fails with this negative errno. */
 void json_writer_fail(struct json_writer *w, int error);

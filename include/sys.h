@@ -70,6 +70,11 @@ int file_write(const struct sys *s, const char *path, const char *text) must_che
 int file_write_at(int dir_fd, const char *name, const char *text) must_check;
 /* Temp file and rename in the directory fd; mode 0600. */
 int file_replace(int dir_fd, const char *name, const char *text, size_t len) must_check;
+/*
+ * What a user asked for, at a path of his own and not below any root: whole or not at all, with the mode that his umask
+ * says. -EEXIST: there is something that is no regular file. err names the path.
+ */
+int file_save(const char *path, const char *text, size_t len, struct error *err) must_check;
 
 /*
  * The policy and its drop-ins (path "/etc/cotenant/policy.json" → drop-ins "/etc/cotenant/policy.d/NAME.json"), owner

@@ -177,6 +177,17 @@ void json_int(struct json_writer *w, const char *key, int64_t value)
 	put_text(w, digits);
 }
 
+void json_real(struct json_writer *w, const char *key, double value)
+{
+	char digits[sizeof("-1.23456789e+308")];
+
+	begin_value(w, key);
+	if (!(value - value <= 0))
+		json_writer_fail(w, -EINVAL);
+	snprintf(digits, sizeof(digits), "%.9g", value); /* no program sets LC_NUMERIC: it is a point */
+	put_text(w, digits);
+}
+
 void json_bool(struct json_writer *w, const char *key, bool value)
 {
 	begin_value(w, key);

@@ -110,7 +110,7 @@ int file_write(const struct sys *s, const char *path, const char *text)
 	return s->acting ? file_write_at(s->root_fd, path, text) : -EROFS;
 }
 
-int file_replace(int dir_fd, const char *name, const char *text, size_t len)
+static int replace(int dir_fd, const char *name, const char *text, size_t len, int flags, mode_t mode)
 {
 	cleanup_free char *temp = NULL;
 	cleanup_fd int fd = -1;
@@ -118,7 +118,7 @@ int file_replace(int dir_fd, const char *name, const char *text, size_t len)
 
 	if (asprintf(&temp, ".%d.tmp", getpid()) < 0)
 		return -ENOMEM;
-	fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | flags, mode);
 	if (fd < 0)
 		return -errno;
 	r = write_all(fd, text, len);
@@ -127,4 +127,29 @@ int file_replace(int dir_fd, const char *name, const char *text, size_t len)
 	if (r < 0)
 		unlinkat(dir_fd, temp, 0);
 	return r;
+}
+
+int file_replace(int dir_fd, const char *name, const char *text, size_t len)
+{
+	return replace(dir_fd, name, text, len, O_TRUNC, 0600);
+}
+
+int file_save(const char *path, const char *text, size_t len, struct error *err)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	cleanup_free char *dir = slash ? strndup(path, (size_t) (slash - path) + 1) : strdup(".");
+	cleanup_fd int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	struct stat st;
+	int r;
+
+	if (!dir)
+		return error_no_memory(err);
+	if (fd < 0)
+		return error_set(err, errno, "%s: %s", path, strerror(errno));
+	/* A rename would put a file in the place of a device such as /dev/stdout. */
+	if (!*name || (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode)))
+		return error_set(err, EEXIST, "%s: is no regular file, and only such a one is replaced", path);
+	/* O_EXCL: the directory may be one in which others can write too. */
+	r = replace(fd, name, text, len, O_EXCL, 0666);
+	return r < 0 ? error_set(err, -r, "%s: %s", path, strerror(-r)) : 0;
 }
