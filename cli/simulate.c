@@ -149,7 +149,7 @@ static char *worst_cell(const struct sim_result *r)
 	char *cell = NULL;
 
 	for (size_t i = 0; i < r->n_tenants; i++)
-		if (r->tenants[i].cpu_seconds > 0 && (!worst || r->tenants[i].speed < worst->speed))
+		if (r->tenants[i].cpu_seconds > 0 && (!worst || r->tenants[i].speed < worst->speed - 1e-6))
 			worst = &r->tenants[i];
 	if (!worst)
 		return strdup("-");

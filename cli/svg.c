@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #define WIDTH 1200
-#define LEFT 150      /* of the plot */
+#define LEFT 165      /* of the plot */
 #define RIGHT 970
 #define TITLE 46      /* heights */
 #define PANEL_HEAD 26
@@ -23,8 +23,9 @@
 #define ROW_MAX 14
 #define LABEL_HEIGHT 10
 
-/* Okabe and Ito's colours, which the colour-blind can tell apart; those that are bright on white come last. */
-static const char *const colours[] = { "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#f0e442" };
+/* Okabe and Ito's colours, which the colour-blind can tell apart, brown for their black; then the same, darker. */
+static const char *const colours[] = { "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#f0e442",
+				       "#003d60", "#7f5800", "#00513b", "#6e3100", "#6d3f5c", "#2c5f7a", "#47371a", "#7c7521" };
 
 struct line {
 	unsigned tenant, level; /* level 1 … LEVELS */
@@ -250,7 +251,7 @@ static int draw_cells(struct picture *p, const struct sim_result *r, double top)
 static void draw_groups(struct picture *p, double top)
 {
 	static const char *const names[GROUP_KINDS] = { "package", "node", "cache" };
-	static const double places[GROUP_KINDS] = { 8, 70, 0 };
+	static const double places[GROUP_KINDS] = { 8, 78, 0 };
 	const struct topology *t = p->topo;
 
 	for (size_t i = 0; i < p->n_groups; i++) {
@@ -315,8 +316,9 @@ static void draw_figures(struct picture *p, const struct sim_result *r, double t
 {
 	double y = top + 22;
 
-	fprintf(p->out, "<text x=\"%d\" y=\"%.6g\" font-size=\"22\" font-weight=\"bold\">%.3f</text>", RIGHT + 20, y, r->speed);
-	fprintf(p->out, "<text x=\"%d\" y=\"%.6g\" text-anchor=\"end\">speed</text>\n", WIDTH - 15, y);
+	fprintf(p->out, "<text x=\"%d\" y=\"%.6g\">speed</text>", RIGHT + 20, y);
+	fprintf(p->out, "<text x=\"%d\" y=\"%.6g\" font-size=\"22\" font-weight=\"bold\" text-anchor=\"end\">%.3f</text>\n",
+		WIDTH - 15, y, r->speed);
 	y += 20;
 	figure(p, &y, "worst tenant", r->worst, 3, "");
 	figure(p, &y, "forced idle", r->forced_idle, 1, " CPU s");
