@@ -359,9 +359,9 @@ static size_t legend_entries(const struct picture *p)
 
 static double legend_height(const struct picture *p)
 {
-	size_t a_row = (WIDTH - 16) / LEGEND_COLUMN;
+	size_t a_row = (WIDTH - 16) / LEGEND_COLUMN, rows = (legend_entries(p) + a_row - 1) / a_row + 1;
 
-	return (double) ((legend_entries(p) + a_row - 1) / a_row + 1) * LEGEND_ROW + 16;
+	return (double) (rows * LEGEND_ROW + 16);
 }
 
 static void draw_legend(struct picture *p, const struct sim_result *r, double top)
@@ -372,7 +372,7 @@ static void draw_legend(struct picture *p, const struct sim_result *r, double to
 	for (size_t i = 0; i < n; i++) {
 		double x = 8 + (double) (i % a_row) * LEGEND_COLUMN;
 
-		y = top + (double) (i / a_row) * LEGEND_ROW;
+		y = top + (double) (i / a_row * LEGEND_ROW);
 		if (i == LEGEND_MAX) {
 			fprintf(p->out, "<text x=\"%.6g\" y=\"%.6g\">and %zu more</text>\n", x, y + 11, r->n_tenants - LEGEND_MAX);
 			break;
