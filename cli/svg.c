@@ -388,7 +388,7 @@ static void draw_legend(struct picture *p, const struct sim_result *r, double to
 	for (unsigned level = 1; level <= LEVELS; level++)
 		fprintf(p->out, "<rect x=\"%u\" y=\"%.6g\" width=\"14\" height=\"14\" fill=\"#555555\" fill-opacity=\"%.2f\"/>\n",
 			50 + 14 * level, y, 0.2 + 0.8 * level / LEVELS);
-	fprintf(p->out, "<text x=\"%u\" y=\"%.6g\">busy for little to all of the time%s</text>\n", 50 + 14 * (LEVELS + 1) + 6,
+	fprintf(p->out, "<text x=\"%d\" y=\"%.6g\">busy for little to all of the time%s</text>\n", 50 + 14 * (LEVELS + 1) + 6,
 		y + 11, r->n_tenants > ARRAY_LEN(colours) ? "; colours repeat, in the order of the tenants" : "");
 }
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# shellcheck disable=SC2016 # templates in single quotes
 # cotenant simulate: scenarios played, compared and drawn, and what is wrong with one that cannot be.
 . tests/e2e/lib.bash
 tool() { timeout 120 "$bin/cotenant" --state-dir "$state_dir" "$@" 2>&1; echo "$?"; }
@@ -47,7 +48,7 @@ panels() { grep -c '^<g class="panel">$' "$1"; }
 well_formed() { # FILE: as far as it can be seen without a parser of XML
 	[ "$(tail -n 1 "$1")" = "</svg>" ] && ! grep -q '&\($\|[^a-z]\)' "$1" || return 1
 	for tag in g text title tspan svg; do
-		[ "$(grep -oE "<$tag[ >]" "$1" | wc -l)" = "$(grep -oF "</$tag>" "$1" | wc -l)" ] || return 1
+		[ "$(grep -oE "<${tag}[ >]" "$1" | wc -l)" = "$(grep -oF "</$tag>" "$1" | wc -l)" ] || return 1
 	done
 	! command -v xmllint >/dev/null || xmllint --noout "$1"
 }

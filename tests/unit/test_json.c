@@ -362,6 +362,8 @@ static void fill(struct json_writer *w)
 	json_close(w);
 	json_open_array(w, "list");
 	json_int(w, NULL, INT64_MIN);
+	json_real(w, NULL, -0.1);
+	json_real(w, NULL, 2e30);
 	json_bool(w, NULL, false);
 	json_open_object(w, NULL);
 	json_close(w);
@@ -374,9 +376,9 @@ static void test_writer(void **state)
 {
 	static const char *const wanted[] = {
 		"{\"s\":\"\\\"\\\\/\\u0008\\u000a\\u001f\x7f\xc3\xa9\",\"none\":[],"
-		"\"list\":[-9223372036854775808,false,{}],\"k\\\"\":true}\n",
+		"\"list\":[-9223372036854775808,-0.1,2e+30,false,{}],\"k\\\"\":true}\n",
 		"{\n  \"s\": \"\\\"\\\\/\\u0008\\u000a\\u001f\x7f\xc3\xa9\",\n  \"none\": [],\n"
-		"  \"list\": [\n    -9223372036854775808,\n    false,\n    {}\n  ],\n  \"k\\\"\": true\n}\n",
+		"  \"list\": [\n    -9223372036854775808,\n    -0.1,\n    2e+30,\n    false,\n    {}\n  ],\n  \"k\\\"\": true\n}\n",
 	};
 
 	(void) state;
