@@ -15,7 +15,8 @@ static const struct {
 	const char *args, *help;
 } verbs[] = {
 	{ "check", verb_check, 0, 1, "[FILE]", "say whether a policy is right, and where it is not" },
-	{ "simulate", verb_simulate, 1, 1, "SCENARIO", "play a scenario on a machine that need not be there, and compare strategies" },
+	{ "simulate", verb_simulate, 1, 1, "SCENARIO",
+	  "play a scenario on a machine that need not be there, and compare strategies" },
 	{ "status", verb_status, 0, 1, "[ID]", "what every container was promised and what the kernel says" },
 	{ "support", verb_support, 0, 0, "", "what this machine can enforce, and what is used instead" },
 };

@@ -1,6 +1,6 @@
 /*
- * Who had which CPU when, as a picture: a panel for each strategy, CPUs downwards in the order of the topology, time to the
- * right, a colour for each tenant. Runs of equal cells are one line, and all lines of a colour one path.
+ * Who had which CPU when, as a picture: a panel for each strategy, CPUs downwards in the order of the topology, time to
+ * the right, a colour for each tenant. Runs of equal cells are one line, and all lines of a colour one path.
  */
 #include "cli.h"
 
@@ -371,8 +371,9 @@ static void draw_legend(struct picture *p, const struct sim_result *r, double to
 
 	for (size_t i = 0; i < n; i++) {
 		double x = 8 + (double) (i % a_row) * LEGEND_COLUMN;
+		size_t row = i / a_row;
 
-		y = top + (double) (i / a_row * LEGEND_ROW);
+		y = top + (double) row * LEGEND_ROW;
 		if (i == LEGEND_MAX) {
 			fprintf(p->out, "<text x=\"%.6g\" y=\"%.6g\">and %zu more</text>\n", x, y + 11, r->n_tenants - LEGEND_MAX);
 			break;
