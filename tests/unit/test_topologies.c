@@ -226,7 +226,7 @@ static bool same_plans(const char *name, const struct topology *t)
 		print_message("# %s: is missing; UPDATE=1 writes it\n", path);
 		return false;
 	}
-	golden = tree_read(".", path);
+	golden = tree_read("", path);
 	if (str_eq(golden, text))
 		return true;
 	show_difference(path, text);
