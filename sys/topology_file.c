@@ -45,7 +45,7 @@ static void read_and_answer(enum topology_source source, const char *arg, int fd
 	cleanup_error struct error err = { 0 };
 	cleanup_fd int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	cleanup_free char *text = NULL;
-	size_t len;
+	size_t len = 0;
 	int r;
 
 	if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
