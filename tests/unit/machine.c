@@ -71,6 +71,24 @@ struct topology *machine_topology(const struct machine *m)
 	return t;
 }
 
+uint64_t draw(uint64_t *random, uint64_t below)
+{
+	*random ^= *random << 13;
+	*random ^= *random >> 7;
+	*random ^= *random << 17;
+	return *random % below;
+}
+
+struct mask draw_cpus(uint64_t *random, const struct topology *t, unsigned one_in)
+{
+	struct mask m = { 0 };
+
+	MASK_FOR_EACH(cpu, &t->online)
+		if (draw(random, one_in) == 0)
+			mask_set(&m, cpu);
+	return m;
+}
+
 void machine_offline(struct topology *t, const struct mask *cpus)
 {
 	size_t kept = 0;

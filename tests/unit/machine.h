@@ -11,6 +11,10 @@ struct machine {
 
 /* CPUs are numbered as on x86: the first thread of every core, then the second of every core. Aborts on error. */
 struct topology *machine_topology(const struct machine *m);
+/* Any number below another, the same ones for the same seed; *random is never 0. */
+uint64_t draw(uint64_t *random, uint64_t below);
+/* One in so many of the machine's CPUs. */
+struct mask draw_cpus(uint64_t *random, const struct topology *t, unsigned one_in);
 /* Takes CPUs offline. A core without threads stays as a number that no CPU has. */
 void machine_offline(struct topology *t, const struct mask *cpus);
 struct mask cpus_of(const char *list);

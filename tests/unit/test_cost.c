@@ -34,32 +34,12 @@ struct names {
 	unsigned cpu[64], core[64], llc[64], package[8], node[NODE_MAX];
 };
 
-static uint64_t draw(struct world *w, uint64_t below)
-{
-	w->random ^= w->random << 13;
-	w->random ^= w->random >> 7;
-	w->random ^= w->random << 17;
-	return w->random % below;
-}
-
-static struct mask draw_cpus(struct world *w, unsigned one_in)
-{
-	struct mask m = { 0 };
-
-	MASK_FOR_EACH(cpu, &w->topo->online)
-		if (draw(w, one_in) == 0)
-			mask_set(&m, cpu);
-	if (mask_empty(&m))
-		m = w->topo->online;
-	return m;
-}
-
 static void shuffled(struct world *w, unsigned n, unsigned *ret)
 {
 	for (unsigned i = 0; i < n; i++)
 		ret[i] = i;
 	for (unsigned i = n; i > 1; i--) {
-		unsigned other = (unsigned) draw(w, i), kept = ret[i - 1];
+		unsigned other = (unsigned) draw(&w->random, i), kept = ret[i - 1];
 
 		ret[i - 1] = ret[other];
 		ret[other] = kept;
@@ -73,24 +53,24 @@ static void draw_world(struct world *w, struct machine *m, bool owners)
 						    "r6", "r7", "r8", "r9", "r10", "r11" };
 
 	*m = (struct machine){
-		.packages = 1 + (unsigned) draw(w, 2),
-		.nodes = 1 + (unsigned) draw(w, 2),
-		.llcs = 1 + (unsigned) draw(w, 3),
-		.cores = 1 + (unsigned) draw(w, 2),
-		.smt = 1 + (unsigned) draw(w, 2),
-		.slow_nodes = (unsigned) draw(w, 3),
+		.packages = 1 + (unsigned) draw(&w->random, 2),
+		.nodes = 1 + (unsigned) draw(&w->random, 2),
+		.llcs = 1 + (unsigned) draw(&w->random, 3),
+		.cores = 1 + (unsigned) draw(&w->random, 2),
+		.smt = 1 + (unsigned) draw(&w->random, 2),
+		.slow_nodes = (unsigned) draw(&w->random, 3),
 		.memory = 16 * GIB,
 	};
 	w->topo = machine_topology(m);
 	w->policy = (struct policy){ 0 };
 	policy_key_defaults(SECTION_MODEL, SECTION_MODEL, &w->policy);
 	w->class = (struct policy_class){ .name = "class" };
-	w->class.isolation.mode = owners && draw(w, 3) == 0 ? ISOLATION_CORES : ISOLATION_COOKIE;
+	w->class.isolation.mode = owners && draw(&w->random, 3) == 0 ? ISOLATION_CORES : ISOLATION_COOKIE;
 	w->class.isolation.on_unsupported = UNSUPPORTED_DEGRADE;
-	w->class.cpu.placement = (enum cpu_placement) draw(w, 3);
-	w->class.cpu.level = (enum cpu_level) draw(w, 4);
-	w->class.cpu.span = (enum cpu_span) draw(w, 5);
-	w->class.memory.policy = (enum memory_policy) draw(w, 3);
+	w->class.cpu.placement = (enum cpu_placement) draw(&w->random, 3);
+	w->class.cpu.level = (enum cpu_level) draw(&w->random, 4);
+	w->class.cpu.span = (enum cpu_span) draw(&w->random, 5);
+	w->class.memory.policy = (enum memory_policy) draw(&w->random, 3);
 	w->facts = (struct place_facts){
 		.topo = w->topo,
 		.policy = &w->policy,
@@ -100,24 +80,26 @@ static void draw_world(struct world *w, struct machine *m, bool owners)
 		.group = "a",
 		.allowed_cpus = w->topo->online,
 		.allowed_mems = w->topo->memory_nodes,
-		.mcpu = 1 + (unsigned) draw(w, 6000),
-		.mcpu_is_limit = draw(w, 2),
-		.memory = draw(w, 3) * 5 * GIB,
+		.mcpu = 1 + (unsigned) draw(&w->random, 6000),
+		.mcpu_is_limit = draw(&w->random, 2),
+		.memory = draw(&w->random, 3) * 5 * GIB,
 		.can_cpuset = true,
 		.can_weighted = true,
 		.coresched = CORESCHED_SUPPORTED,
 		.occupants = w->occupants,
-		.n_occupants = draw(w, RESIDENTS + 1),
+		.n_occupants = draw(&w->random, RESIDENTS + 1),
 	};
 	for (size_t i = 0; i < w->facts.n_occupants; i++) {
-		w->sets[i] = draw_cpus(w, 1 + (unsigned) draw(w, 3));
+		w->sets[i] = draw_cpus(&w->random, w->topo, 1 + (unsigned) draw(&w->random, 3));
+		if (mask_empty(&w->sets[i]))
+			w->sets[i] = w->topo->online;
 		w->occupants[i] = (struct occupant){
 			.id = ids[i],
-			.group = groups[draw(w, ARRAY_LEN(groups))],
-			.mechanism = draw(w, 2) ? MECHANISM_COOKIE : MECHANISM_NONE,
-			.streams = draw(w, 2),
-			.mcpu = (unsigned) draw(w, 3000),
-			.memory = draw(w, 3) * 3 * GIB,
+			.group = groups[draw(&w->random, ARRAY_LEN(groups))],
+			.mechanism = draw(&w->random, 2) ? MECHANISM_COOKIE : MECHANISM_NONE,
+			.streams = draw(&w->random, 2),
+			.mcpu = (unsigned) draw(&w->random, 3000),
+			.memory = draw(&w->random, 3) * 3 * GIB,
 			.cpus = &w->sets[i],
 			.wish = &w->sets[i],
 		};
@@ -351,7 +333,7 @@ static void test_quality(void **state)
 
 		w.random = seed * UINT64_C(0x9e3779b97f4a7c15);
 		draw_world(&w, &m, false);
-		w.class.cpu.span = spans[draw(&w, ARRAY_LEN(spans))];
+		w.class.cpu.span = spans[draw(&w.random, ARRAY_LEN(spans))];
 		if (w.topo->n_cpus > 12 || plan_place(&w.facts, &p, &err) < 0) {
 			topology_free(w.topo);
 			continue;

@@ -38,50 +38,32 @@ struct world {
 	unsigned placed, refused, owners, pushed, regained;
 };
 
-static uint64_t draw(struct world *w, uint64_t below)
-{
-	w->random ^= w->random << 13;
-	w->random ^= w->random >> 7;
-	w->random ^= w->random << 17;
-	return w->random % below;
-}
-
-static struct mask draw_cpus(struct world *w, unsigned one_in)
-{
-	struct mask m = { 0 };
-
-	MASK_FOR_EACH(cpu, &w->topo->online)
-		if (draw(w, one_in) == 0)
-			mask_set(&m, cpu);
-	return m;
-}
-
 static void new_machine(struct world *w)
 {
 	const struct machine m = {
-		.packages = 1 + (unsigned) draw(w, 2),
-		.nodes = 1 + (unsigned) draw(w, 2),
-		.llcs = 1 + (unsigned) draw(w, 3),
-		.cores = 1 + (unsigned) draw(w, 4),
-		.smt = 1 + (unsigned) draw(w, 3),
-		.slow_nodes = (unsigned) draw(w, 3),
+		.packages = 1 + (unsigned) draw(&w->random, 2),
+		.nodes = 1 + (unsigned) draw(&w->random, 2),
+		.llcs = 1 + (unsigned) draw(&w->random, 3),
+		.cores = 1 + (unsigned) draw(&w->random, 4),
+		.smt = 1 + (unsigned) draw(&w->random, 3),
+		.slow_nodes = (unsigned) draw(&w->random, 3),
 		.memory = UINT64_C(16) << 30,
 	};
 	struct mask offline;
 
 	w->topo = machine_topology(&m);
-	if (draw(w, 3) == 0) {
-		offline = draw_cpus(w, 10);
+	if (draw(&w->random, 3) == 0) {
+		offline = draw_cpus(&w->random, w->topo, 10);
 		mask_clear(&offline, 0);
 		machine_offline(w->topo, &offline);
 	}
 	w->policy = (struct policy){ 0 };
 	policy_key_defaults(SECTION_MODEL, SECTION_MODEL, &w->policy);
-	if (draw(w, 2) == 0)
-		w->policy.node.reserved = draw_cpus(w, 12);
-	w->policy.node.weights_mode = (enum weights_mode) draw(w, 3);
+	if (draw(&w->random, 2) == 0)
+		w->policy.node.reserved = draw_cpus(&w->random, w->topo, 12);
+	w->policy.node.weights_mode = (enum weights_mode) draw(&w->random, 3);
 	w->policy.node.weights.tier[TIER_DRAM] = 3;
-	if (draw(w, 4) == 0 && w->topo->n_nodes > 1) {
+	if (draw(&w->random, 4) == 0 && w->topo->n_nodes > 1) {
 		w->topo->nodes[0].memory = 0;
 		w->topo->memory_nodes &= ~UINT64_C(1);
 	}
@@ -93,21 +75,21 @@ static struct policy_class draw_class(struct world *w)
 						     ISOLATION_CORES, ISOLATION_AUTO };
 	struct policy_class c = { .name = "class" };
 
-	c.isolation.mode = modes[draw(w, ARRAY_LEN(modes))];
-	c.isolation.on_unsupported = (enum on_unsupported) draw(w, 3);
-	c.isolation.guard = (unsigned) draw(w, 8);
-	c.cpu.span = (enum cpu_span) draw(w, 5);
-	c.cpu.placement = (enum cpu_placement) draw(w, 3);
-	c.cpu.level = (enum cpu_level) draw(w, 4);
-	c.cpu.exclusive = draw(w, 6) == 0;
-	c.cpu.smt = draw(w, 4) ? SMT_USE : SMT_LEAVE_IDLE;
-	c.cpu.count_mcpu = (unsigned) draw(w, 3) * 1500;
-	c.memory.policy = (enum memory_policy) draw(w, 6);
-	c.memory.n_tiers = draw(w, 3);
+	c.isolation.mode = modes[draw(&w->random, ARRAY_LEN(modes))];
+	c.isolation.on_unsupported = (enum on_unsupported) draw(&w->random, 3);
+	c.isolation.guard = (unsigned) draw(&w->random, 8);
+	c.cpu.span = (enum cpu_span) draw(&w->random, 5);
+	c.cpu.placement = (enum cpu_placement) draw(&w->random, 3);
+	c.cpu.level = (enum cpu_level) draw(&w->random, 4);
+	c.cpu.exclusive = draw(&w->random, 6) == 0;
+	c.cpu.smt = draw(&w->random, 4) ? SMT_USE : SMT_LEAVE_IDLE;
+	c.cpu.count_mcpu = (unsigned) draw(&w->random, 3) * 1500;
+	c.memory.policy = (enum memory_policy) draw(&w->random, 6);
+	c.memory.n_tiers = draw(&w->random, 3);
 	c.memory.tiers[0] = TIER_CXL;
 	c.memory.tiers[1] = TIER_DRAM;
-	c.memory.nodes = draw(w, 4) ? 0 : 1 + draw(w, 15);
-	c.memory.has_weights = draw(w, 2);
+	c.memory.nodes = draw(&w->random, 4) ? 0 : 1 + draw(&w->random, 15);
+	c.memory.has_weights = draw(&w->random, 2);
 	return c;
 }
 
@@ -123,24 +105,24 @@ static struct place_facts draw_facts(struct world *w, const struct policy_class 
 				 .allowed_cpus = w->topo->online,
 				 .allowed_mems = w->topo->memory_nodes };
 
-	if (draw(w, 4) == 0) {
-		f.allowed_cpus = draw_cpus(w, 2);
+	if (draw(&w->random, 4) == 0) {
+		f.allowed_cpus = draw_cpus(&w->random, w->topo, 2);
 		/* Mostly whole cores, or `cores` could never be had. */
-		if (draw(w, 3))
+		if (draw(&w->random, 3))
 			topology_whole_cores(w->topo, &f.allowed_cpus, &f.allowed_cpus);
-		f.cpus_given = draw(w, 2);
+		f.cpus_given = draw(&w->random, 2);
 	}
-	if (draw(w, 6) == 0) {
-		f.allowed_mems &= 1 + draw(w, 15);
-		f.mems_given = draw(w, 2);
+	if (draw(&w->random, 6) == 0) {
+		f.allowed_mems &= 1 + draw(&w->random, 15);
+		f.mems_given = draw(&w->random, 2);
 	}
-	f.mcpu = (unsigned) draw(w, 8) * 750;
-	f.mcpu_is_limit = draw(w, 2);
-	f.memory = draw(w, 3) * (UINT64_C(5) << 30);
-	f.spec_memory_policy = draw(w, 8) == 0;
-	f.can_cpuset = draw(w, 12) != 0;
-	f.can_weighted = draw(w, 2);
-	f.coresched = draw(w, 2) ? CORESCHED_SUPPORTED : (enum coresched_support) draw(w, 5);
+	f.mcpu = (unsigned) draw(&w->random, 8) * 750;
+	f.mcpu_is_limit = draw(&w->random, 2);
+	f.memory = draw(&w->random, 3) * (UINT64_C(5) << 30);
+	f.spec_memory_policy = draw(&w->random, 8) == 0;
+	f.can_cpuset = draw(&w->random, 12) != 0;
+	f.can_weighted = draw(&w->random, 2);
+	f.coresched = draw(&w->random, 2) ? CORESCHED_SUPPORTED : (enum coresched_support) draw(&w->random, 5);
 	return f;
 }
 
@@ -313,7 +295,7 @@ static void arrive(struct world *w)
 	int r;
 
 	snprintf(id, sizeof(id), "c%u", w->born++);
-	f = draw_facts(w, &class, id, groups[draw(w, GROUPS)]);
+	f = draw_facts(w, &class, id, groups[draw(&w->random, GROUPS)]);
 	f.occupants = occupants;
 	f.n_occupants = views(w, occupants);
 	r = plan_place(&f, &p, &err);
@@ -352,14 +334,14 @@ static void live(struct world *w)
 {
 	new_machine(w);
 	for (unsigned step = 0; step < STEPS; step++) {
-		if (w->n == RESIDENTS || (w->n && draw(w, 3) == 0))
-			depart(w, draw(w, w->n));
+		if (w->n == RESIDENTS || (w->n && draw(&w->random, 3) == 0))
+			depart(w, draw(&w->random, w->n));
 		else
 			arrive(w);
 		check_everybody(w);
 	}
 	while (w->n) {
-		depart(w, draw(w, w->n));
+		depart(w, draw(&w->random, w->n));
 		check_everybody(w);
 	}
 	topology_free(w->topo);

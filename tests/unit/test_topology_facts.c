@@ -338,37 +338,6 @@ static void test_core_across_nodes(void **state)
 	assert_int_equal(topology_node(t, 1)->tier, TIER_DRAM);
 }
 
-/* ---- sizes ---- */
-
-static void test_sizes(void **state)
-{
-	static const struct {
-		const char *description;
-		size_t cpus, nodes;
-		unsigned cores, llcs, packages, smt;
-	} cases[] = {
-		{ "pu:1", 1, 1, 1, 1, 1, 1 },
-		{ "numa:64 pu:1", 64, 64, 64, 1, 1, 1 },
-		{ "pack:8 numa:8 l3:4 core:8 pu:2", 4096, 64, 2048, 256, 8, 2 },
-		{ "pack:64 numa:1 core:64 pu:1", 4096, 64, 4096, 64, 64, 1 },
-		{ "pack:4 numa:2 l3:1 core:64 pu:8", 4096, 8, 512, 8, 4, 8 },
-		{ "pack:2 l3:1 numa:2 core:16 pu:4", 256, 4, 64, 2, 2, 4 },
-	};
-
-	(void) state;
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		const char *name = cases[i].description;
-		cleanup_topology struct topology *t = NULL;
-		cleanup_error struct error err = { 0 };
-
-		if (topology_from_synthetic(name, &t, &err) < 0)
-			fail_msg("%s", error_text(&err));
-		topology_check(name, t);
-		check(t->n_cpus == cases[i].cpus && t->n_nodes == cases[i].nodes && t->n_cores == cases[i].cores);
-		check(t->n_llcs == cases[i].llcs && t->n_packages == cases[i].packages && t->smt == cases[i].smt);
-	}
-}
-
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -378,7 +347,6 @@ int main(void)
 		TEST(test_caches_of_a_node), TEST(test_nodes_of_a_cache), TEST(test_no_caches), TEST(test_no_numa),
 		TEST(test_distances),	    TEST(test_memoryless), TEST(test_nodes_without_cpus),
 		TEST(test_node_of_offline_cpus), TEST(test_restricted_view), TEST(test_core_across_nodes),
-		cmocka_unit_test(test_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

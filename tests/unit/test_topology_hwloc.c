@@ -34,6 +34,11 @@ static void test_synthetic(void **state)
 		{ "pack:1 l3:1 l2:4 core:1 pu:2", 8, 1, 4, 1, 1, 2 },
 		{ "pack:1 l2:4 core:2 pu:2", 16, 1, 8, 4, 1, 2 },
 		{ "pack:2 numa:4 l3:8 core:8 pu:2", 1024, 8, 512, 64, 2, 2 },
+		{ "numa:64 pu:1", 64, 64, 64, 1, 1, 1 },
+		{ "pack:8 numa:8 l3:4 core:8 pu:2", 4096, 64, 2048, 256, 8, 2 },
+		{ "pack:64 numa:1 core:64 pu:1", 4096, 64, 4096, 64, 64, 1 },
+		{ "pack:4 numa:2 l3:1 core:64 pu:8", 4096, 8, 512, 8, 4, 8 },
+		{ "pack:2 l3:1 numa:2 core:16 pu:4", 256, 4, 64, 2, 2, 4 },
 	};
 
 	(void) state;
