@@ -222,6 +222,11 @@ static const char *colour_of(size_t tenant)
 	return colours[tenant % ARRAY_LEN(colours)];
 }
 
+static double opacity_of(unsigned level)
+{
+	return 0.2 + 0.8 * level / LEVELS;
+}
+
 static int draw_cells(struct picture *p, const struct sim_result *r, double top)
 {
 	int e = 0;
@@ -239,7 +244,7 @@ static int draw_cells(struct picture *p, const struct sim_result *r, double top)
 
 		if (!before || before->tenant != l->tenant || before->level != l->level)
 			fprintf(p->out, "%s<path stroke=\"%s\" stroke-opacity=\"%.2f\" d=\"", before ? "\"/>\n" : "",
-				colour_of(l->tenant), 0.2 + 0.8 * l->level / LEVELS);
+				colour_of(l->tenant), opacity_of(l->level));
 		fprintf(p->out, "M%.6g %.6gH%.6g", l->from, top + p->tops[l->row] + p->row / 2.0, l->to);
 	}
 	fputs(p->n_lines ? "\"/>\n</g>\n" : "</g>\n", p->out);
@@ -388,7 +393,7 @@ static void draw_legend(struct picture *p, const struct sim_result *r, double to
 		y, y + 11);
 	for (unsigned level = 1; level <= LEVELS; level++)
 		fprintf(p->out, "<rect x=\"%u\" y=\"%.6g\" width=\"14\" height=\"14\" fill=\"#555555\" fill-opacity=\"%.2f\"/>\n",
-			50 + 14 * level, y, 0.2 + 0.8 * level / LEVELS);
+			50 + 14 * level, y, opacity_of(level));
 	fprintf(p->out, "<text x=\"%d\" y=\"%.6g\">busy for little to all of the time%s</text>\n", 50 + 14 * (LEVELS + 1) + 6,
 		y + 11, r->n_tenants > ARRAY_LEN(colours) ? "; colours repeat, in the order of the tenants" : "");
 }

@@ -27,6 +27,8 @@ struct oci_annotations {
 
 /* The value, or NULL. */
 const char *oci_annotation(const struct oci_annotations *a, const char *key);
+/* As oci_annotation() needs them: by key. */
+void oci_annotations_sort(struct oci_annotations *a);
 
 struct oci_state {
 	const char *id;

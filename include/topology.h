@@ -48,8 +48,11 @@ void topology_freep(struct topology **t);
 const struct topo_node *topology_node(const struct topology *t, unsigned id);
 /* Words of a mask that hold the machine's CPUs. */
 size_t topology_words(const struct topology *t);
-/* SLIT distance between two nodes by the kernel's numbers; 255 when unknown. */
+#define TOPO_DISTANCE_UNKNOWN 255
+/* SLIT distance between two nodes by the kernel's numbers; TOPO_DISTANCE_UNKNOWN when it is not known. */
 unsigned topology_distance(const struct topology *t, unsigned from, unsigned to);
+/* The same in multiples of what is local; unknown counts as another package. */
+double topology_distance_ratio(const struct topology *t, unsigned from, unsigned to);
 /* Adds every thread of each core that `cpus` touches. */
 void topology_whole_cores(const struct topology *t, const struct mask *cpus, struct mask *ret_whole);
 

@@ -8,9 +8,6 @@
 #define MILLION 1e6
 #define TERM_MAX 1e18
 #define GIB 1073741824.0
-#define DISTANCE_LOCAL 10.0
-#define DISTANCE_REMOTE 20 /* REMOTE_DISTANCE of the kernel's include/linux/topology.h */
-#define DISTANCE_UNKNOWN 255
 
 /* What a set of CPUs touches. */
 struct reach {
@@ -149,20 +146,12 @@ static void add_caches(const struct board *b, const struct reach *p, struct cost
 		c->terms[COST_LOCALITY] += whole((double) demand * factor(m->pack_llc) * (1 - together));
 }
 
-/* In multiples of what is local. */
-static double distance_between(const struct topology *t, unsigned from, unsigned to)
-{
-	unsigned slit = topology_distance(t, from, to);
-
-	return from == to ? 1 : (slit == DISTANCE_UNKNOWN ? DISTANCE_REMOTE : slit) / DISTANCE_LOCAL;
-}
-
 static double nearest_initiator(const struct topology *t, unsigned from, nodemask initiators)
 {
-	double least = DISTANCE_UNKNOWN;
+	double least = TOPO_DISTANCE_UNKNOWN;
 
 	NODEMASK_FOR_EACH (node, initiators) {
-		double distance = distance_between(t, from, node);
+		double distance = topology_distance_ratio(t, from, node);
 
 		least = distance < least ? distance : least;
 	}
@@ -180,7 +169,7 @@ static double slowness(const struct place_facts *f, unsigned from, const struct 
 		[TIER_PMEM] = m->pmem_latency,
 	};
 	const struct topo_node *own = topology_node(f->topo, from);
-	double distance = distance_between(f->topo, from, to->id);
+	double distance = topology_distance_ratio(f->topo, from, to->id);
 	double slower = factor(by_tier[memory_tier_of(f, to)]);
 
 	if (own && own->read_latency && to->read_latency && own != to)

@@ -125,6 +125,11 @@ static int by_key(const void *a, const void *b)
 	return strcmp(x->key, y->key);
 }
 
+void oci_annotations_sort(struct oci_annotations *a)
+{
+	qsort(a->items, a->n, sizeof(*a->items), by_key);
+}
+
 const char *oci_annotation(const struct oci_annotations *a, const char *key)
 {
 	const struct oci_annotation wanted = { .key = key }, *found;
@@ -159,7 +164,7 @@ static int read_annotations(const struct document *doc, struct oci_annotations *
 			return wrong_type(doc, m, JSON_STRING);
 		read.items[read.n++] = (struct oci_annotation){ .key = m->key, .value = m->string };
 	}
-	qsort(read.items, read.n, sizeof(*read.items), by_key);
+	oci_annotations_sort(&read);
 	*ret = read;
 	return 0;
 }

@@ -11,20 +11,15 @@ static const struct json_limits limits = { .max_bytes = POLICY_MAX, .max_values 
 
 static int unknown_key(struct policy *p, enum section section, const struct json *member, struct error *err)
 {
-	cleanup_free char *shown = printable(member->key, strlen(member->key), KEY_SHOWN_MAX);
-	struct nearest near = { .word = member->key };
-	const char *list = "";
+	const char **names = arena_new(&p->arena, const char *, n_policy_keys);
+	size_t n = 0;
 
-	for (size_t i = 0; i < n_policy_keys && list; i++)
-		if (policy_keys[i].section == section) {
-			list = arena_printf(&p->arena, "%s%s%s", list, *list ? ", " : "", policy_keys[i].name);
-			nearest_try(&near, policy_keys[i].name);
-		}
-	if (!shown || !list)
+	if (!names)
 		return policy_no_memory(err);
-	return policy_reject_key(p, member, err, "unknown key \"%s\"; known here: %s%s%s%s", shown, list,
-				 near.best ? " (did you mean \"" : "", near.best ? near.best : "",
-				 near.best ? "\"?)" : "");
+	for (size_t i = 0; i < n_policy_keys; i++)
+		if (policy_keys[i].section == section)
+			names[n++] = policy_keys[i].name;
+	return policy_unknown_key(p, member, names, n, err);
 }
 
 /* A key of the whole machine may stand in one file only: which of two was meant could not be told. */

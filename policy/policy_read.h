@@ -20,6 +20,9 @@ int policy_unexpected(struct policy *p, const struct json *found, const char *ex
 /* The same for a word that stands for none of the names; says which is near. */
 int policy_unknown_name(struct policy *p, const struct json *found, const struct name_table *names,
 			const char *expected, struct error *err);
+/* A key that is none of those that are known here; says which is near. */
+int policy_unknown_key(struct policy *p, const struct json *member, const char *const *names, size_t n,
+		       struct error *err);
 int policy_warn(struct policy *p, const struct json *at, struct error *err, const char *fmt, ...) printf_like(4, 5);
 /* The file that a value stands in. */
 const char *policy_file_of(const struct policy *p, const struct json *at);

@@ -126,6 +126,24 @@ int policy_unknown_name(struct policy *p, const struct json *found, const struct
 	return policy_reject(p, found, err, "found %s, expected %s (did you mean \"%s\"?)", what, expected, near.best);
 }
 
+int policy_unknown_key(struct policy *p, const struct json *member, const char *const *names, size_t n,
+		       struct error *err)
+{
+	cleanup_free char *shown = printable(member->key, strlen(member->key), SHOWN_MAX);
+	struct nearest near = { .word = member->key };
+	const char *list = "";
+
+	for (size_t i = 0; i < n && list; i++) {
+		list = arena_printf(&p->arena, "%s%s%s", list, *list ? ", " : "", names[i]);
+		nearest_try(&near, names[i]);
+	}
+	if (!shown || !list)
+		return policy_no_memory(err);
+	return policy_reject_key(p, member, err, "unknown key \"%s\"; known here: %s%s%s%s", shown, list,
+				 near.best ? " (did you mean \"" : "", near.best ? near.best : "",
+				 near.best ? "\"?)" : "");
+}
+
 int policy_warn(struct policy *p, const struct json *at, struct error *err, const char *fmt, ...)
 {
 	cleanup_free char *place = place_of(p, at, false), *text = NULL;

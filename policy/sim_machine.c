@@ -37,9 +37,6 @@
 #define SMT_GAIN 0.68
 #define LLC_BANDWIDTH 36.28
 #define CORE_BANDWIDTH 4.535
-#define DISTANCE_LOCAL 10.0
-#define DISTANCE_REMOTE 20
-#define DISTANCE_UNKNOWN 255
 
 static void fluid_done(struct fluid *f)
 {
@@ -101,26 +98,19 @@ static int index_shares(struct fluid *f)
 
 /* ---- 3. latency ---- */
 
-static double distance_between(const struct topology *t, unsigned from, unsigned to)
-{
-	unsigned slit = topology_distance(t, from, to);
-
-	return from == to ? 1 : (slit == DISTANCE_UNKNOWN ? DISTANCE_REMOTE : slit) / DISTANCE_LOCAL;
-}
-
 double sim_distance(const struct topology *t, unsigned from, const struct topo_node *to)
 {
-	double nearest = DISTANCE_UNKNOWN;
+	double nearest = TOPO_DISTANCE_UNKNOWN;
 
 	if (to->initiators & node_bit(from) || from == to->id)
 		return 1;
 	if (to->has_cpus)
-		return most(1, distance_between(t, from, to->id));
+		return most(1, topology_distance_ratio(t, from, to->id));
 	/* Distances to memory without CPUs tell its slowness too: only what exceeds the nearest is distance. */
 	for (size_t i = 0; i < t->n_nodes; i++)
 		if (t->nodes[i].has_cpus)
-			nearest = least(nearest, distance_between(t, t->nodes[i].id, to->id));
-	return most(1, distance_between(t, from, to->id) / nearest);
+			nearest = least(nearest, topology_distance_ratio(t, t->nodes[i].id, to->id));
+	return most(1, topology_distance_ratio(t, from, to->id) / nearest);
 }
 
 double sim_latency(const struct topology *t, unsigned from, const struct topo_node *to)

@@ -7,7 +7,6 @@
 
 /* An event has at most a dozen members. */
 #define VALUES_MAX (12u * SIM_EVENTS_MAX + 100000)
-#define SHOWN_MAX 64
 #define PASSES_MAX 100000
 
 static const struct json_limits limits = { .max_bytes = SIM_SCENARIO_MAX, .max_values = VALUES_MAX, .max_depth = 32 };
@@ -59,19 +58,13 @@ static int unexpected(struct reader *rd, const struct key *key, const struct jso
 
 static int unknown_key(struct reader *rd, const struct keys *keys, const struct json *member)
 {
-	cleanup_free char *shown = printable(member->key, strlen(member->key), SHOWN_MAX);
-	struct nearest near = { .word = member->key };
-	const char *list = "";
+	const char **names = arena_new(&rd->p.arena, const char *, keys->n);
 
-	for (size_t i = 0; i < keys->n && list; i++) {
-		list = arena_printf(&rd->p.arena, "%s%s%s", list, *list ? ", " : "", keys->list[i].name);
-		nearest_try(&near, keys->list[i].name);
-	}
-	if (!shown || !list)
+	if (!names)
 		return error_no_memory(rd->err);
-	return policy_reject_key(&rd->p, member, rd->err, "unknown key \"%s\"; known here: %s%s%s%s", shown, list,
-				 near.best ? " (did you mean \"" : "", near.best ? near.best : "",
-				 near.best ? "\"?)" : "");
+	for (size_t i = 0; i < keys->n; i++)
+		names[i] = keys->list[i].name;
+	return policy_unknown_key(&rd->p, member, names, keys->n, rd->err);
 }
 
 static int read_object(struct reader *rd, const struct keys *keys, const struct json *object, void *base)
@@ -175,11 +168,6 @@ static int read_cpus(struct reader *rd, const struct key *key, const struct json
 	return 0;
 }
 
-static int by_key(const void *x, const void *y)
-{
-	return strcmp(((const struct oci_annotation *) x)->key, ((const struct oci_annotation *) y)->key);
-}
-
 static int read_annotations(struct reader *rd, const struct key *key, const struct json *v, void *base)
 {
 	struct oci_annotations *a = field(key, base);
@@ -200,7 +188,7 @@ static int read_annotations(struct reader *rd, const struct key *key, const stru
 			return error_no_memory(rd->err);
 		a->n++;
 	}
-	qsort(a->items, a->n, sizeof(*a->items), by_key);
+	oci_annotations_sort(a);
 	return 0;
 }
 

@@ -210,12 +210,20 @@ static bool take_cores(const struct topology *t, const struct mask *open, size_t
 	return has >= n;
 }
 
-/* Online CPUs that are not reserved and that no other container was given. */
+/* Online, and not reserved. */
+static struct mask usable_cpus(const struct sim_world *w)
+{
+	struct mask cpus = w->topo->online;
+
+	mask_andnot(&cpus, &w->policy->node.reserved);
+	return cpus;
+}
+
+/* Usable CPUs that no other container was given. */
 static struct mask free_cpus(const struct sim_world *w, const struct sim_place *but)
 {
-	struct mask open = w->topo->online, reserved = w->policy->node.reserved;
+	struct mask open = usable_cpus(w);
 
-	mask_andnot(&open, &reserved);
 	for (size_t i = 0; i < w->n_places; i++)
 		if (&w->places[i] != but && !w->places[i].refused)
 			mask_andnot(&open, &w->places[i].cpus);
@@ -271,12 +279,11 @@ static void resize_balloon(const struct sim_world *w, unsigned tenant, struct ma
 
 static int settle_balloons(struct sim_world *w)
 {
-	struct mask open = w->topo->online, reserved = w->policy->node.reserved, others;
+	struct mask open = usable_cpus(w);
 	cleanup_free bool *done = calloc(w->result->n_tenants + 1, sizeof(*done));
 
 	if (!done)
 		return -ENOMEM;
-	mask_andnot(&open, &reserved);
 	for (size_t i = 0; i < w->n_places; i++) {
 		unsigned tenant = w->places[i].tenant;
 		struct mask mine = open;
@@ -286,9 +293,10 @@ static int settle_balloons(struct sim_world *w)
 		done[tenant] = true;
 		/* What those that come later have already is not to be taken. */
 		for (size_t k = i + 1; k < w->n_places; k++) {
-			others = w->places[k].cpus;
-			if (!done[w->places[k].tenant] && !mask_equal(&others, &w->topo->online))
-				mask_andnot(&mine, &others);
+			const struct mask *others = &w->places[k].cpus;
+
+			if (!done[w->places[k].tenant] && !mask_equal(others, &w->topo->online))
+				mask_andnot(&mine, others);
 		}
 		resize_balloon(w, tenant, &mine);
 		mask_andnot(&open, &w->places[i].cpus);

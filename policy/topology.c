@@ -1,5 +1,8 @@
 #include "topology.h"
 
+#define DISTANCE_LOCAL 10.0
+#define DISTANCE_REMOTE 20 /* REMOTE_DISTANCE of the kernel's include/linux/topology.h */
+
 void topology_free(struct topology *t)
 {
 	if (!t)
@@ -39,8 +42,15 @@ unsigned topology_distance(const struct topology *t, unsigned from, unsigned to)
 	const struct topo_node *a = topology_node(t, from), *b = topology_node(t, to);
 
 	if (!a || !b || !t->distances)
-		return 255;
+		return TOPO_DISTANCE_UNKNOWN;
 	return t->distances[(size_t) (a - t->nodes) * t->n_nodes + (size_t) (b - t->nodes)];
+}
+
+double topology_distance_ratio(const struct topology *t, unsigned from, unsigned to)
+{
+	unsigned slit = topology_distance(t, from, to);
+
+	return from == to ? 1 : (slit == TOPO_DISTANCE_UNKNOWN ? DISTANCE_REMOTE : slit) / DISTANCE_LOCAL;
 }
 
 void topology_whole_cores(const struct topology *t, const struct mask *cpus, struct mask *ret_whole)
