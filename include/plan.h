@@ -68,6 +68,9 @@ struct place_facts {
 	enum coresched_support coresched;
 	const struct occupant *occupants;
 	size_t n_occupants;
+	/* Of a container that runs already; NULL for one that is about to start. */
+	const struct mask *now;     /* its CPUs: of cores that are as good, those that it has are taken */
+	const uint64_t *resident;   /* bytes of its memory by node, NODE_MAX of them; without memory.migrate it stays */
 };
 
 /* A neighbour whose cpuset must change so that the plan holds. */
@@ -161,3 +164,114 @@ int plan_read(const struct json *object, struct plan **ret_plan, struct error *e
 char *plan_explain(const struct plan *p, const struct place_facts *facts) must_check;
 /* The same as an object: the costs as in cost_write(), the members of plan_write(), and reject_costs in their order. */
 void plan_explain_json(struct json_writer *w, const struct plan *p, const struct place_facts *facts);
+
+/* ---- many at once ---- */
+
+/* A container, as far as it differs from the others that are decided upon together. Fields as in struct place_facts. */
+struct container {
+	const struct policy_class *class;
+	const char *id, *tenant, *group;
+	const struct mask *allowed_cpus; /* shared, like those of occupants */
+	nodemask allowed_mems;
+	bool cpus_given, mems_given, mcpu_is_limit, spec_memory_policy, can_cpuset;
+	unsigned mcpu;
+	uint64_t memory;
+	/* Of one that runs, for plan_rebalance(): */
+	const struct occupant *now; /* its present placement; must be set. Of its demand and memory, those above count */
+	const uint64_t *resident;   /* bytes by node, NODE_MAX of them; NULL: its limit, where its policy and CPUs put it */
+	bool held;                  /* not to be moved this time: it was a short time ago, or its CPUs are being written */
+	unsigned recent_moves;      /* of all containers of its class in the last minute */
+};
+
+struct many_facts {
+	const struct topology *topo;
+	const struct policy *policy;
+	enum coresched_support coresched;
+	bool can_weighted;
+	const struct container *containers; /* in any order; their ids differ */
+	size_t n;
+	const struct occupant *occupants;   /* who else is there, and stays but for moving aside for owners */
+	size_t n_occupants;
+};
+
+/* What became of one container of a set: a plan, or an errno of plan_place() and what it says. */
+struct packed {
+	const char *id;    /* the container's own */
+	struct plan *plan; /* NULL when it cannot be placed. Its adjusts are in those of the pack, its cost is as of the end */
+	int error;         /* negative; 0 with a plan */
+	struct error why;
+};
+
+struct pack {
+	struct packed *list; /* in the order of the containers */
+	size_t n;
+	struct cost cost;    /* of all that could be placed and the occupants together */
+	unsigned tries, better; /* how often one was placed anew beside all others, and how often that cost less */
+	struct plan_adjust *adjusts; /* of occupants */
+	size_t n_adjusts;
+};
+
+void pack_free(struct pack *p);
+void pack_freep(struct pack **p);
+#define cleanup_pack cleanup_with(pack_freep)
+
+/*
+ * Places a whole set at once: owners of cores first, then those whose CPUs are given, then by demand; then each anew
+ * beside all others, and pairs when that helps no more, for as long as it costs less: PACK_PASSES times round at most,
+ * and PACK_TRIES times in all. The result does not depend on the order of the input. One that finds no room has its
+ * error, and the others their plans.
+ *
+ * Time: n + PACK_TRIES times that of plan_place(). Fails with -ENOMEM, and -EINVAL for two containers of one id.
+ */
+#define PACK_PASSES 4
+#define PACK_TRIES 2048
+int plan_pack(const struct many_facts *facts, struct pack **ret_pack) must_check;
+
+struct move {
+	char *id;
+	struct plan *plan;
+	struct cost before, after; /* of this container beside all others; after: COST_MOVE is in it */
+	uint64_t bytes;            /* of memory that would have to move */
+	int64_t gain;              /* millionths of a CPU, of all containers together, COST_MOVE taken off; a swap's of both */
+	size_t swap;               /* in a swap, the number of moves until its other one ends it: 1 for the first, 0 else */
+	char *why;                 /* a plain sentence */
+};
+
+struct moves {
+	struct move *list;      /* to be done in this order */
+	size_t n;
+	struct cost before, after; /* of all containers, when all is done; what moving memory costs is in `after` */
+	size_t considered;      /* containers for which another place was looked for, the last time round */
+	size_t movable;         /* containers that might be moved at all */
+	bool full;              /* there is more demand than the machine serves: moving would only move the trouble */
+};
+
+void moves_free(struct moves *m);
+void moves_freep(struct moves **m);
+#define cleanup_moves cleanup_with(moves_freep)
+
+/*
+ * The best moves for a running machine, at most max_moves of them, and of each class at most what is left of its
+ * rebalance.max_moves_per_minute. One is made when all containers together gain rebalance.min_gain of its demand by it,
+ * and never less than REBALANCE_LEAST, beyond what it costs to move its memory. When no single move helps, pairs of
+ * containers are tried: the first takes its best place as though the second were gone, then the second; both are
+ * containers that own no cores. Not moved: containers that are held, bound, given CPUs, whose cpuset cannot be written
+ * or whose class switches rebalance.enabled off.
+ *
+ * The cost of all falls with every move (with both of a swap), so that doing them and asking again comes to an end.
+ * After each move, no owner shares a core with anybody it must not, whatever follows.
+ *
+ * Time: for each move, the REBALANCE_CONSIDERED containers that lose most are placed anew by plan_place(), and up to
+ * 2 * REBALANCE_PAIRS more of it for pairs; beside that, n times the number of CPUs. Containers that lose less than
+ * they would have to gain are not looked at. Fails with -ENOMEM, and -EINVAL for two containers of one id.
+ */
+#define REBALANCE_CONSIDERED 64
+#define REBALANCE_PAIRS 64
+#define REBALANCE_LEAST 10000 /* millionths of a CPU */
+int plan_rebalance(const struct many_facts *facts, size_t max_moves, struct moves **ret_moves) must_check;
+
+/* Text, one sentence a line, malloc'd; and objects for the writer, as in plan_explain_json(). */
+char *moves_explain(const struct moves *m) must_check;
+char *pack_explain(const struct pack *p) must_check;
+void moves_write(struct json_writer *w, const struct moves *m);
+void pack_write(struct json_writer *w, const struct pack *p);
