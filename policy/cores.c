@@ -8,6 +8,7 @@ struct core_ref {
 	uint16_t turn; /* spread: how many cores of the same domain come before it */
 	uint16_t domain, llc;
 	uint8_t rank; /* 0: nobody is there, … */
+	bool moves;   /* its container is not there yet */
 	int64_t cost; /* of putting a core's worth of the demand there */
 };
 
@@ -30,6 +31,7 @@ static int compare_refs(const void *x, const void *y)
 	const struct core_ref *a = x, *b = y;
 
 	ORDER(a->rank, b->rank);
+	ORDER(a->moves, b->moves);
 	ORDER(a->turn, b->turn);
 	ORDER(a->cost, b->cost);
 	ORDER(a->domain, b->domain);
@@ -87,6 +89,7 @@ static size_t collect_refs(const struct board *b, const struct mask *takable, st
 		ref->llc = first->llc;
 		ref->domain = spread ? (uint16_t) spread_domain(first, b->facts->class->cpu.level) : first->llc;
 		ref->cost = cost_of_core(b, core, first->llc);
+		ref->moves = !b->facts->now || !mask_test(b->facts->now, first->id);
 		n++;
 	}
 	return n;

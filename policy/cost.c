@@ -16,6 +16,7 @@ struct reach {
 	const struct mask *mask;
 	unsigned cpus, node_cpus[NODE_MAX];
 	nodemask nodes, memory; /* of the CPUs, and where the memory would be */
+	bool stays;             /* there, wherever the CPUs are */
 	double capacity;        /* millionths of a CPU */
 };
 
@@ -179,6 +180,54 @@ static double slowness(const struct place_facts *f, unsigned from, const struct 
 	return distance > slower ? distance : slower;
 }
 
+/* ---- memory of a container that runs already ---- */
+
+nodemask memory_stays(const struct place_facts *f)
+{
+	nodemask nodes = 0;
+
+	if (!f->resident || f->class->memory.migrate)
+		return 0;
+	for (unsigned node = 0; node < NODE_MAX; node++)
+		if (f->resident[node])
+			nodes |= node_bit(node);
+	return nodes & f->topo->memory_nodes;
+}
+
+uint64_t memory_to_move(const struct place_facts *f, nodemask to)
+{
+	uint64_t bytes = 0;
+
+	if (!f->resident || !f->class->memory.migrate)
+		return 0;
+	NODEMASK_FOR_EACH (node, f->topo->memory_nodes & ~to)
+		bytes = add_bytes(bytes, f->resident[node]);
+	return bytes;
+}
+
+/* How much of its memory is on this node, against the others: what is there, or what will come there. */
+static unsigned weight_on(const struct place_facts *f, unsigned node)
+{
+	const uint64_t most = 1u << 25; /* MiB; so large that 64 of them can be added up */
+	uint64_t mib;
+
+	if (!f->resident || f->class->memory.migrate || !memory_stays(f))
+		return memory_weight(f, node);
+	mib = (f->resident[node] >> 20) + 1;
+	return (unsigned) (mib < most ? mib : most);
+}
+
+static void add_move(const struct board *b, const struct reach *p, struct cost *c)
+{
+	const struct model *m = &b->facts->policy->node.model;
+	double gib = (double) memory_to_move(b->facts, p->memory) / GIB;
+
+	if (m->move_horizon)
+		c->terms[COST_MOVE] += whole(gib * factor(m->move_gib) / factor(m->move_horizon) * MILLION);
+}
+
+/* ---- nodes ---- */
+
 /* Memory on `nodes` as seen from the CPUs of a node that do `load` of the container's work. */
 static void add_latency(const struct board *b, unsigned from, uint64_t load, nodemask nodes, struct cost *c)
 {
@@ -186,7 +235,7 @@ static void add_latency(const struct board *b, unsigned from, uint64_t load, nod
 	unsigned weights = 0;
 
 	NODEMASK_FOR_EACH (node, nodes)
-		weights += memory_weight(f, node);
+		weights += weight_on(f, node);
 	if (!weights)
 		return;
 	NODEMASK_FOR_EACH (node, nodes) {
@@ -197,7 +246,7 @@ static void add_latency(const struct board *b, unsigned from, uint64_t load, nod
 		if (!to)
 			continue;
 		term = memory_tier_of(f, to) == TIER_DRAM ? COST_DISTANCE : COST_TIER;
-		part = (double) load * memory_weight(f, node) / weights;
+		part = (double) load * weight_on(f, node) / weights;
 		c->terms[term] +=
 		    whole(part * factor(f->policy->node.model.memory_bound) * (slowness(f, from, to) - 1));
 	}
@@ -211,7 +260,7 @@ static void add_nodes(const struct board *b, const struct reach *p, struct cost 
 
 	NODEMASK_FOR_EACH (node, p->nodes) {
 		double part = (double) p->node_cpus[node] / p->cpus;
-		nodemask named = memory_names_nodes(f) ? p->memory : memory_near(f, node);
+		nodemask named = memory_names_nodes(f) || p->stays ? p->memory : memory_near(f, node);
 
 		add_latency(b, node, share(demand, p->node_cpus[node], p->cpus), named, c);
 		together += part * part;
@@ -233,7 +282,7 @@ static void add_memory(const struct board *b, const struct reach *p, struct cost
 	if (f->memory > left)
 		c->terms[COST_MEMORY] += whole((double) (f->memory - left) / GIB * factor(m->memory_short) * MILLION);
 	NODEMASK_FOR_EACH (node, p->memory)
-		weights += memory_weight(f, node);
+		weights += weight_on(f, node);
 	NODEMASK_FOR_EACH (node, p->memory) {
 		const struct topo_node *n = topology_node(f->topo, node);
 		double feeds = n ? n->read_bandwidth * MILLION / m->stream_bandwidth : 0;
@@ -241,7 +290,7 @@ static void add_memory(const struct board *b, const struct reach *p, struct cost
 		if (feeds > 0)
 			c->terms[COST_BANDWIDTH] +=
 			    stream_loss(m, feeds,
-					b->node_stream[node] + share(streams, memory_weight(f, node), weights)) -
+					b->node_stream[node] + share(streams, weight_on(f, node), weights)) -
 			    stream_loss(m, feeds, b->node_stream[node]);
 	}
 }
@@ -289,13 +338,17 @@ void cost_of_cpus(const struct board *b, const uint16_t *cores, size_t n_cores, 
 	for (size_t i = 0; i < n_cores; i++)
 		reach_core(b, cores[i], &p);
 	p.nodes &= b->topo->memory_nodes;
-	p.memory = memory_nodes_for(b->facts, p.nodes);
+	p.memory = memory_stays(b->facts);
+	p.stays = p.memory != 0;
+	if (!p.stays)
+		p.memory = memory_nodes_for(b->facts, p.nodes);
 	if (p.cpus) {
 		add_cores(b, &p, &c);
 		add_caches(b, &p, &c);
 		add_nodes(b, &p, &c);
 		add_memory(b, &p, &c);
 		add_burst(b, &p, &c);
+		add_move(b, &p, &c);
 	}
 	for (size_t i = 0; i < p.n_llcs; i++)
 		b->llc_cpus[b->llcs[i]] = 0;

@@ -83,6 +83,10 @@ void cost_of_cpus(const struct board *b, const uint16_t *cores, size_t n_cores, 
 int64_t core_cost(const struct board *b, unsigned core, uint64_t add, int64_t *ret_collision);
 /* What `streams` more on a last-level cache cost. */
 int64_t llc_cost(const struct board *b, unsigned llc, uint64_t streams);
+/* Where the memory of a container that runs lies when it is not to be moved; 0: it goes where its policy puts it. */
+nodemask memory_stays(const struct place_facts *facts);
+/* Bytes that would have to be moved for all of it to lie on these nodes. */
+uint64_t memory_to_move(const struct place_facts *facts, nodemask to);
 /* Of a load, how much streams memory. */
 uint64_t stream_of(const struct model *m, uint64_t load, bool streams);
 /* Work lost on a core of so many threads that has this load. */
