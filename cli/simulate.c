@@ -269,6 +269,7 @@ static void write_result(struct json_writer *w, const struct sim_result *r)
 		json_real(w, "remote", r->remote);
 		json_real(w, "work", r->work);
 		json_int(w, "migrations", (int64_t) r->migrations);
+		json_int(w, "moves", (int64_t) r->moves);
 		json_int(w, "moved_bytes", (int64_t) r->moved_bytes);
 		json_int(w, "refused", (int64_t) r->refused);
 		json_string(w, "first_refusal", r->first_refusal);

@@ -205,6 +205,7 @@ struct sim_result {
 	double remote;              /* share of all accesses */
 	double work;                /* CPU seconds' worth */
 	size_t migrations;          /* containers whose CPUs were changed while they ran, counted each time */
+	size_t moves;               /* of those, proposed by the rebalancer */
 	uint64_t moved_bytes;       /* memory that was moved from node to node */
 	size_t refused;             /* arrivals that had no place; they do not run, and count as speed 0 */
 	const char *first_refusal;  /* why; NULL */

@@ -72,6 +72,7 @@ struct sim_place {
 	enum mechanism mechanism;
 	struct mask cpus, wish;
 	struct mask seen;   /* its CPUs before the event */
+	double moved_at;    /* when it arrived, or the rebalancer moved it last */
 	nodemask mems;      /* of its memory policy; 0: none */
 	bool local;         /* as in struct sim_load */
 	double weights[NODE_MAX];
@@ -85,6 +86,9 @@ struct sim_world {
 	struct sim_place *places; /* those that are there, in order of arrival */
 	size_t n_places, room;
 	size_t cursor;            /* round-robin: index of the next CPU */
+	double now;
+	struct sim_moved *moved;  /* by the rebalancer in the last minute */
+	size_t n_moved;
 	struct sim_result *result;
 	struct error *err;
 };
@@ -93,6 +97,14 @@ struct sim_world {
 int sim_arrive(struct sim_world *w) must_check;
 /* After every event, when all who came are placed and all who went are gone. -E2BIG: result.skipped says why. */
 int sim_settle(struct sim_world *w) must_check;
+/* What the engine is told of the machine, and of a place. */
+enum coresched_support sim_coresched(const struct topology *t);
+struct occupant sim_occupant_of(const struct sim_place *p);
+/* Does what a plan for a place that is there asks of it and of its neighbours; its memory policy
+ * goes along when its class lets pages move. */
+void sim_move(struct sim_world *w, struct sim_place *p, const struct plan *plan);
+/* sim_rebalance.c: one pass. For SIM_ENGINE; others have no rebalancer. */
+int sim_rebalance(struct sim_world *w) must_check;
 /* sim_exhaustive.c */
 int sim_exhaustive(struct sim_world *w) must_check;
 /* sim_timeline.c. places: by load of the state, which of the world's places it is. */
@@ -107,4 +119,6 @@ struct sim_role {
 int sim_roles(struct sim_world *w, struct sim_role **ret_roles) must_check;
 /* sim_run.c: the machine as it is now. ret_places, unless NULL: malloc'd, which place each load of the model is. */
 int sim_state_of(const struct sim_world *w, struct sim_state **ret_state, size_t **ret_places) must_check;
+/* Nodes that these CPUs' memory comes from; adds to weights how many CPUs each serves. */
+nodemask sim_nodes_of(const struct topology *t, const struct mask *cpus, double *weights);
 void sim_refuse(struct sim_world *w, struct sim_place *p, const char *why);

@@ -121,6 +121,7 @@ static int arrive(struct sim_world *w, const struct sim_role *roles, const struc
 		.group = role->group,
 		.group_name = role->group_name,
 		.demand = c->cpus,
+		.moved_at = w->now,
 	};
 	return sim_arrive(w);
 }
@@ -142,7 +143,7 @@ static void leave(struct sim_world *w, size_t container)
 	memmove(&w->places[at], &w->places[at + 1], (w->n_places - at) * sizeof(*w->places));
 }
 
-static nodemask nodes_of(const struct topology *t, const struct mask *cpus, double *weights)
+nodemask sim_nodes_of(const struct topology *t, const struct mask *cpus, double *weights)
 {
 	nodemask nodes = 0;
 
@@ -161,7 +162,7 @@ static nodemask nodes_of(const struct topology *t, const struct mask *cpus, doub
 static void take_along(struct sim_world *w, struct sim_place *p)
 {
 	double before[NODE_MAX] = { 0 }, after[NODE_MAX] = { 0 };
-	nodemask old = nodes_of(w->topo, &p->seen, before), now = nodes_of(w->topo, &p->cpus, after);
+	nodemask old = sim_nodes_of(w->topo, &p->seen, before), now = sim_nodes_of(w->topo, &p->cpus, after);
 
 	if (!p->local || old == now)
 		return;
@@ -186,33 +187,23 @@ static void count_moves(struct sim_world *w)
 	}
 }
 
-/*
- * The rebalancer: called after the events of one time, and every `rebalance` seconds. For SIM_ENGINE, the moves that
- * plan_rebalance() proposes for the containers in w->places go into their `cpus` here; count_moves() sees what changed.
- */
-static int rebalance(struct sim_world *w)
-{
-	(void) w;
-	return 0;
-}
-
-static int settle(struct sim_world *w)
+static int settle(struct sim_world *w, bool pass)
 {
 	int r = sim_settle(w);
 
-	if (r == 0)
-		r = rebalance(w);
+	if (r == 0 && pass)
+		r = sim_rebalance(w);
 	count_moves(w);
 	return r;
 }
 
 /* All events of one time; places are made one by one, as hooks do. */
-static int handle(struct sim_world *w, const struct sim_role *roles, size_t *at, double now)
+static int handle(struct sim_world *w, const struct sim_role *roles, size_t *at, bool pass)
 {
 	const struct sim_scenario *s = w->scenario;
 	int r = 0;
 
-	while (r == 0 && *at < s->n_events && s->events[*at].at <= now) {
+	while (r == 0 && *at < s->n_events && s->events[*at].at <= w->now) {
 		const struct sim_event *e = &s->events[(*at)++];
 
 		switch (e->kind) {
@@ -227,28 +218,29 @@ static int handle(struct sim_world *w, const struct sim_role *roles, size_t *at,
 			break;
 		}
 	}
-	return r < 0 ? r : settle(w);
+	return r < 0 ? r : settle(w, pass);
 }
 
 static int play(struct sim_world *w, const struct sim_role *roles)
 {
 	const struct sim_scenario *s = w->scenario;
-	double now = 0, next_pass = s->rebalance;
+	double next_pass = s->rebalance;
 	size_t at = 0, passes = 1;
 
-	while (now < s->until) {
+	while (w->now < s->until) {
 		double next = at < s->n_events && s->events[at].at < s->until ? s->events[at].at : s->until;
+		bool pass = s->rebalance > 0 && next_pass <= next;
 		int r;
 
-		if (s->rebalance > 0 && next_pass < next)
+		if (pass)
 			next = next_pass;
-		r = add_up(w, now, next);
-		now = next;
-		if (r == 0 && now < s->until)
-			r = handle(w, roles, &at, now);
+		r = add_up(w, w->now, next);
+		w->now = next;
+		if (r == 0 && w->now < s->until)
+			r = handle(w, roles, &at, pass);
 		if (r < 0)
 			return r;
-		while (s->rebalance > 0 && next_pass <= now)
+		if (pass)
 			next_pass = s->rebalance * (double) ++passes;
 	}
 	return 0;
@@ -304,6 +296,7 @@ int sim_run(const struct sim_scenario *s, const struct topology *topo, const str
 		result->tenants[i].worst = 1;
 	r = play(&w, roles);
 	free(w.places);
+	free(w.moved);
 	if (r < 0 && !result->skipped)
 		return r == -ENOMEM ? error_no_memory(err) : r;
 	conclude(result);

@@ -42,31 +42,38 @@ static unsigned mcpu_of(double demand)
 	return mcpu ? mcpu : 1;
 }
 
+enum coresched_support sim_coresched(const struct topology *t)
+{
+	return t->smt > 1 ? CORESCHED_SUPPORTED : CORESCHED_NO_SIBLINGS;
+}
+
+struct occupant sim_occupant_of(const struct sim_place *p)
+{
+	return (struct occupant){
+		.id = p->container->id,
+		.group = p->group_name,
+		.mechanism = p->mechanism,
+		.exclusive = p->exclusive,
+		.bound = p->bound,
+		.streams = p->streams,
+		.weights = p->weighted,
+		.mcpu = mcpu_of(p->demand),
+		.memory = p->container->memory,
+		.mems = p->mems,
+		.cpus = &p->cpus,
+		.wish = &p->wish,
+	};
+}
+
 /* malloc'd: all but the last `but`, as the engine sees them. */
 static struct occupant *occupants_of(const struct sim_world *w, size_t but, size_t *ret_n)
 {
 	struct occupant *list = calloc(w->n_places + 1, sizeof(*list));
 	size_t n = 0;
 
-	for (size_t i = 0; list && i + but < w->n_places; i++) {
-		const struct sim_place *p = &w->places[i];
-
-		if (!p->refused)
-			list[n++] = (struct occupant){
-				.id = p->container->id,
-				.group = p->group_name,
-				.mechanism = p->mechanism,
-				.exclusive = p->exclusive,
-				.bound = p->bound,
-				.streams = p->streams,
-				.weights = p->weighted,
-				.mcpu = mcpu_of(p->demand),
-				.memory = p->container->memory,
-				.mems = p->mems,
-				.cpus = &p->cpus,
-				.wish = &p->wish,
-			};
-	}
+	for (size_t i = 0; list && i + but < w->n_places; i++)
+		if (!w->places[i].refused)
+			list[n++] = sim_occupant_of(&w->places[i]);
 	*ret_n = n;
 	return list;
 }
@@ -105,7 +112,19 @@ static void take_plan(struct sim_place *p, const struct plan *plan)
 	p->pages_stay = !plan->migrate;
 	p->cpus = plan->cpus;
 	p->wish = plan->wish;
-	take_memory(p, plan);
+}
+
+void sim_move(struct sim_world *w, struct sim_place *p, const struct plan *plan)
+{
+	take_plan(p, plan);
+	if (!p->pages_stay) {
+		if (!p->local && p->mems != plan->memory_nodes)
+			w->result->moved_bytes += p->container->memory;
+		memset(p->weights, 0, sizeof(p->weights));
+		p->local = true;
+		take_memory(p, plan);
+	}
+	adjust(w, plan->adjusts, plan->n_adjusts);
 }
 
 static int arrive_engine(struct sim_world *w, struct sim_place *p)
@@ -127,7 +146,7 @@ static int arrive_engine(struct sim_world *w, struct sim_place *p)
 		.memory = p->container->memory,
 		.can_cpuset = true,
 		.can_weighted = true,
-		.coresched = w->topo->smt > 1 ? CORESCHED_SUPPORTED : CORESCHED_NO_SIBLINGS,
+		.coresched = sim_coresched(w->topo),
 	};
 	int r;
 
@@ -143,6 +162,7 @@ static int arrive_engine(struct sim_world *w, struct sim_place *p)
 		return 0;
 	}
 	take_plan(p, plan);
+	take_memory(p, plan);
 	adjust(w, plan->adjusts, plan->n_adjusts);
 	return 0;
 }

@@ -254,6 +254,44 @@ static void loads_change(void **state)
 	owners(p, 8, "1111....");
 }
 
+/*
+ * Four containers on two nodes; those of one node leave. Whoever of the others is moved is faster from then on. A class
+ * has to stay for the time of its dwell, and may not be moved at all when its policy says so.
+ */
+static void rebalanced(struct played *p, const char *rebalance, const char *class)
+{
+	cleanup_free char *text = NULL;
+
+	assert_true(asprintf(&text,
+			     "{\"topology\":{\"xml\":\"-\"},\"policy\":{\"version\":1,\"classes\":{\"web\":%s},"
+			     "\"rules\":[{\"match\":{},\"tenant\":\"t\",\"class\":\"web\"}]},"
+			     "\"until\":100,%s\"events\":[" COME(0, "a", "a", "web", 2, "") ","
+			     COME(0, "b", "b", "web", 2, "") "," COME(0, "c", "c", "web", 2, "") ","
+			     COME(0, "d", "d", "web", 2, "") "," LEAVE(10, "b") "," LEAVE(10, "d") "]}",
+			     class, rebalance) > 0);
+	play(p, text, SIM_ENGINE);
+}
+
+static void rebalance_moves(void **state)
+{
+	struct played *p = *state;
+	double without, with, late;
+
+	rebalanced(p, "", "{}");
+	assert_int_equal(p->r->moves, 0);
+	without = p->r->speed;
+	rebalanced(p, "\"rebalance\":5,", "{\"rebalance\":{\"min_dwell\":0}}");
+	assert_int_equal(p->r->moves, 1);
+	with = p->r->speed;
+	rebalanced(p, "\"rebalance\":5,", "{}"); /* a dwell of 60 s */
+	assert_int_equal(p->r->moves, 1);
+	late = p->r->speed;
+	assert_true(with > late && late > without);
+	rebalanced(p, "\"rebalance\":5,", "{\"rebalance\":{\"enabled\":false}}");
+	assert_int_equal(p->r->moves, 0);
+	near(p->r->speed, without);
+}
+
 /* Every strategy twice, to the last bit; and columns follow each other without gaps, also when many were merged. */
 static void same_twice(void **state)
 {
@@ -307,6 +345,7 @@ int main(void)
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 		TEST(engine),	 TEST(engine_moves_aside), TEST(none),	     TEST(round_robin), TEST(kubelet_static),
 		TEST(balloons), TEST(hard_bind),	   TEST(exhaustive), TEST(loads_change), TEST(same_twice),
+		TEST(rebalance_moves),
 		TEST(refuse_unknown_class),
 	};
 
