@@ -37,6 +37,9 @@ static void answer(int fd, int result, const char *text, size_t len)
 	}
 }
 
+/* The caller's handlers would run in the child, and think that it is the caller that broke down. */
+static const int fatal[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGALRM, SIGPIPE, SIGTERM, SIGINT };
+
 /* The child. It says nothing to the terminal, leaves no core file, and does not outlive its time or its parent. */
 static void read_and_answer(enum topology_source source, const char *arg, int fd)
 {
@@ -49,9 +52,10 @@ static void read_and_answer(enum topology_source source, const char *arg, int fd
 	int r;
 
 	if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
-	    setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
-	    signal(SIGALRM, SIG_DFL) == SIG_ERR || signal(SIGPIPE, SIG_DFL) == SIG_ERR)
+	    setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		return;
+	for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
+		signal(fatal[i], SIG_DFL);
 	alarm(READ_SECONDS);
 	r = topology_from_hwloc(source, arg, &t, &err);
 	if (r == 0) {

@@ -255,15 +255,27 @@ static void test_huge(void **state)
 	refused_text(w, deep, E2BIG, "nested deeper than 128");
 }
 
-/* hwloc 2.9 ends in a null pointer at the first two. */
+/* What hwloc 2.9 takes for granted: a null pointer without it. */
+static void test_breaks_down(void **state)
+{
+	static const char *const texts[] = {
+		HEAD "<object type=\"Machine\" os_index=\"0\" cpuset=\"0x3\" nodeset=\"0x1\" complete_nodeset=\"0x1\""
+		     " allowed_cpuset=\"0x3\" allowed_nodeset=\"0x1\" gp_index=\"1\">\n" NODE("0") CPU0 CPU1 TAIL,
+		HEAD MACHINE NODE("0") "<object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" nodeset=\"0x1\""
+				       " complete_nodeset=\"0x1\" gp_index=\"2\"/>\n" CPU1 TAIL,
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		refused_text(*state, texts[i], EINVAL, "hwloc breaks down over it");
+}
+
 static void test_contradictions(void **state)
 {
 	const struct world *w = *state;
 
-	refused_text(w, HEAD MACHINE NODE("0") CPU0 "<object type=\"Package\" os_index=\"0\" gp_index=\"7\">" CPU1 "</object>\n"
-		     TAIL, EINVAL, "machine.xml");
-	refused_text(w, HEAD MACHINE NODE("0") "<object type=\"PU\" os_index=\"0\"/>" TAIL, EINVAL, "machine.xml");
-	refused_text(w, HEAD MACHINE NODE("0") CPU0 "<object type=\"Nonsense\"/>" TAIL, EINVAL, "machine.xml");
+	refused_text(w, HEAD MACHINE NODE("0") CPU0 CPU0 TAIL, EINVAL, "CPU 0 is there twice");
+	refused_text(w, HEAD MACHINE NODE("0") NODE("0") CPU0 CPU1 TAIL, EINVAL, "machine.xml");
+	refused_text(w, HEAD MACHINE NODE("0") CPU0 "<object type=\"Nonsense\"/>" TAIL, EINVAL, "hwloc cannot read it");
 	refused_text(w, HEAD "<object type=\"PU\" os_index=\"0\"/></topology>", EINVAL, "machine.xml");
 }
 
@@ -327,6 +339,7 @@ int main(void)
 		TEST(test_good),      TEST(test_no_file),       TEST(test_no_permission), TEST(test_empty),
 		TEST(test_not_xml),   TEST(test_truncated),     TEST(test_newer),         TEST(test_no_cpus),
 		TEST(test_nul),       TEST(test_ids_too_large), TEST(test_huge),          TEST(test_contradictions),
+		TEST(test_breaks_down),
 		TEST(test_descriptions), TEST(test_environment),
 	};
 
