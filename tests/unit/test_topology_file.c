@@ -105,6 +105,33 @@ static void test_good(void **state)
 	assert_int_equal(t->cpus[1].node, 0);
 }
 
+#define WITH_SETS(cpus, nodes)                                                                                   \
+	" cpuset=\"" cpus "\" complete_cpuset=\"" cpus "\" nodeset=\"" nodes "\" complete_nodeset=\"" nodes "\""
+
+/* CPU 1's node has no memory: it has none of its own then. */
+static void test_memoryless(void **state)
+{
+	static const char text[] =
+		HEAD "<object type=\"Machine\" os_index=\"0\"" WITH_SETS("0x3", "0x3")
+		" allowed_cpuset=\"0x3\" allowed_nodeset=\"0x3\" gp_index=\"1\">\n"
+		"<object type=\"Package\" os_index=\"0\"" WITH_SETS("0x1", "0x1") " gp_index=\"2\">\n"
+		"<object type=\"NUMANode\" os_index=\"0\"" WITH_SETS("0x1", "0x1") " gp_index=\"3\" local_memory=\"4096\"/>\n"
+		"<object type=\"PU\" os_index=\"0\"" WITH_SETS("0x1", "0x1") " gp_index=\"4\"/>\n</object>\n"
+		"<object type=\"Package\" os_index=\"1\"" WITH_SETS("0x2", "0x2") " gp_index=\"5\">\n"
+		"<object type=\"NUMANode\" os_index=\"1\"" WITH_SETS("0x2", "0x2") " gp_index=\"6\"/>\n"
+		"<object type=\"PU\" os_index=\"1\"" WITH_SETS("0x2", "0x2") " gp_index=\"7\"/>\n</object>\n" TAIL;
+	const struct world *w = *state;
+	cleanup_topology struct topology *t = NULL;
+	cleanup_error struct error err = { 0 };
+
+	write_bytes(w, text, strlen(text));
+	if (topology_from_file(w->path, &t, &err) < 0)
+		fail_msg("%s", error_text(&err));
+	assert_int_equal(t->cpus[0].node, 0);
+	assert_int_equal(t->cpus[1].node, -1);
+	assert_true(t->nodes[1].has_cpus && !t->nodes[1].memory && t->memory_nodes == 1);
+}
+
 static void test_no_file(void **state)
 {
 	const struct world *w = *state;
@@ -336,7 +363,7 @@ static void test_environment(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_good),      TEST(test_no_file),       TEST(test_no_permission), TEST(test_empty),
+		TEST(test_good),      TEST(test_memoryless),    TEST(test_no_file),       TEST(test_no_permission), TEST(test_empty),
 		TEST(test_not_xml),   TEST(test_truncated),     TEST(test_newer),         TEST(test_no_cpus),
 		TEST(test_nul),       TEST(test_ids_too_large), TEST(test_huge),          TEST(test_contradictions),
 		TEST(test_breaks_down),
