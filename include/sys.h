@@ -300,8 +300,8 @@ int topology_from_hwloc(enum topology_source source, const char *arg, struct top
  * A machine that was written down: a file by lstopo (hwloc's XML), of which err names the place that is wrong, and
  * hwloc's description of one in a line, such as "pack:2 [numa(memory=64GiB)] l3:2 core:4 pu:2". The path is one of the
  * caller's, not below any root. -EINVAL: it is not what it should be; -EPROTONOSUPPORT: from a newer hwloc; -ERANGE:
- * more CPUs or nodes than cotenant's masks hold; -EFBIG, -E2BIG: beyond the limits of such a document; -EISDIR, and what
- * open(2) and read(2) say.
+ * more CPUs or nodes than cotenant's masks hold; -EFBIG, -E2BIG: beyond the limits of such a document; -EISDIR, and
+ * what open(2) and read(2) say.
  */
 int topology_from_file(const char *path, struct topology **ret_topology, struct error *err) must_check;
 int topology_from_synthetic(const char *description, struct topology **ret_topology, struct error *err) must_check;

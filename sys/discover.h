@@ -24,8 +24,8 @@ void numa_fill(struct topology *t);
 
 /*
  * All threads of a core get the node of its first: some hypervisors give them different ones (the kernel complains and
- * goes on), and whatever is placed by cores could make nothing of that. A node with memory has CPUs when any are its own
- * then; of a node without memory that stays as it was.
+ * goes on), and whatever is placed by cores could make nothing of that. A node with memory has CPUs when any are its
+ * own then; of a node without memory that stays as it was.
  */
 void topology_settle_nodes(struct topology *t);
 

@@ -16,7 +16,8 @@
 
 /*
  * hwloc trusts what it is given: about one in a hundred files with a few bytes changed ends in a null pointer. So it
- * reads in a child of its own, which answers with our text form, and that is checked as any other that comes from outside.
+ * reads in a child of its own, which answers with our text form, and that is checked as any other that comes from
+ * outside.
  */
 
 #define ANSWER_MAX (1u << 20) /* as topology_parse() takes */

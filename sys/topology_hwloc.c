@@ -90,8 +90,8 @@ static int load_failed(enum topology_source source, const char *arg, int code, s
 	case TOPOLOGY_FSROOT:
 		return error_set(err, code, "topology below %s: hwloc cannot read it: %s", arg, strerror(code));
 	case TOPOLOGY_XML:
-		return error_set(err, code, "hwloc cannot read it: something in it is missing, or not as hwloc writes it; "
-				 "lstopo FILE.xml writes one");
+		return error_set(err, code, "hwloc cannot read it: something in it is missing, or not as hwloc writes "
+				 "it; lstopo FILE.xml writes one");
 	case TOPOLOGY_SYNTHETIC:
 		return error_set(err, code, "hwloc cannot read \"%s\"; one that it reads is "
 				 "\"pack:2 [numa(memory=64GiB)] l3:2 core:4 pu:2\"", arg);

@@ -30,8 +30,8 @@ struct scan {
 
 static int cut_off(const struct scan *s, const struct element *inside)
 {
-	return error_set(s->err, EINVAL, "%s:%u:%u: the file ends inside <%.*s>, which begins at line %u: it is cut off; "
-			 EXPORT, s->path, s->line, (unsigned) (s->end - s->line_start) + 1,
+	return error_set(s->err, EINVAL, "%s:%u:%u: the file ends inside <%.*s>, which begins at line %u: it is cut "
+			 "off; " EXPORT, s->path, s->line, (unsigned) (s->end - s->line_start) + 1,
 			 (int) size_min(inside->name_len, 40), inside->name, inside->line);
 }
 

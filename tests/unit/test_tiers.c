@@ -25,7 +25,7 @@ static int setup(void **state)
 	assert_non_null(m);
 	m->root = tree_new();
 	assert_int_equal(sys_open(m->root, &m->sys, NULL), 0);
-	assert_int_equal(topology_from_hwloc(TOPOLOGY_SYNTHETIC, "pack:2 [numa] [numa] core:2 pu:1", &m->topo, NULL), 0);
+	assert_int_equal(topology_from_synthetic("pack:2 [numa] [numa] core:2 pu:1", &m->topo, NULL), 0);
 	m->topo->nodes[1].memory = 1 << 20;
 	tree_file(m->root, NODES "/online", "0-3\n");
 	tree_file(m->root, NODES "/node0/cpulist", "0-1\n");

@@ -21,13 +21,16 @@
 static const char policy_text[] =
 	"{ \"version\": 1,"
 	"  \"classes\": {"
-	"    \"web\": { \"isolation\": { \"mode\": \"cookie\" }, \"cpu\": { \"span\": \"node\", \"placement\": \"pack\" } },"
-	"    \"batch\": { \"isolation\": { \"mode\": \"cookie\" }, \"cpu\": { \"placement\": \"spread\", \"level\": \"llc\" },"
+	"    \"web\": { \"isolation\": { \"mode\": \"cookie\" },"
+	"      \"cpu\": { \"span\": \"node\", \"placement\": \"pack\" } },"
+	"    \"batch\": { \"isolation\": { \"mode\": \"cookie\" },"
+	"      \"cpu\": { \"placement\": \"spread\", \"level\": \"llc\" },"
 	"      \"memory\": { \"policy\": \"weighted-interleave\", \"tiers\": [ \"dram\", \"cxl\" ] } },"
 	"    \"db\": { \"isolation\": { \"mode\": \"cores\" }, \"cpu\": { \"exclusive\": true },"
 	"      \"memory\": { \"policy\": \"bind\", \"tiers\": [ \"dram\" ] } },"
 	"    \"vault\": { \"isolation\": { \"mode\": \"cores\" }, \"cpu\": { \"span\": \"llc\" } },"
-	"    \"infra\": { \"isolation\": { \"mode\": \"none\" }, \"cpu\": { \"placement\": \"pack\", \"span\": \"llc\" } } },"
+	"    \"infra\": { \"isolation\": { \"mode\": \"none\" },"
+	"      \"cpu\": { \"placement\": \"pack\", \"span\": \"llc\" } } },"
 	"  \"rules\": [ { \"match\": {}, \"tenant\": \"${id}\", \"class\": \"web\" } ] }";
 
 static const struct {
@@ -157,8 +160,8 @@ static void describe(const struct topology *t, FILE *out)
 			if (t->cpus[k].node == node->id)
 				mask_set(&own, t->cpus[k].id);
 		cpus = mask_format(&own);
-		fprintf(out, "node %u: %s, package %u, %llu MiB, %u MB/s, %u ns, initiators \"%s\", CPUs \"%s\", distances",
-			node->id, memory_tier_name(node->tier), node->package,
+		fprintf(out, "node %u: %s, package %u, %llu MiB, %u MB/s, %u ns, initiators \"%s\", CPUs \"%s\", "
+			     "distances", node->id, memory_tier_name(node->tier), node->package,
 			(unsigned long long) (node->memory >> 20), node->read_bandwidth, node->read_latency, initiators,
 			cpus);
 		for (size_t k = 0; k < t->n_nodes; k++)

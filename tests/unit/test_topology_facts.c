@@ -104,7 +104,8 @@ static void test_hybrid(void **state)
 /* The same clock everywhere, and told: no kinds. */
 static void test_alike(void **state)
 {
-	static const struct root_cpu cpus[] = { { .id = 0, .core = 0, .mhz = 4500 }, { .id = 1, .core = 1, .mhz = 4500 } };
+	static const struct root_cpu cpus[] = { { .id = 0, .core = 0, .mhz = 4500 },
+						{ .id = 1, .core = 1, .mhz = 4500 } };
 	cleanup_topology struct topology *t = NULL;
 
 	root_build(*state, cpus, ARRAY_LEN(cpus), &one_node, 1);
@@ -200,7 +201,8 @@ static void test_distances(void **state)
 	static const struct root_cpu cpus[] = { { .id = 0, .core = 0, .l3 = -1 },
 						{ .id = 1, .package = 1, .core = 1, .l3 = -1, .node = 9 },
 						{ .id = 4095, .package = 2, .core = 2, .l3 = -1, .node = 63 } };
-	static const unsigned ids[] = { 0, 9, 63 }, expected[3][3] = { { 10, 17, 40 }, { 28, 10, 255 }, { 41, 12, 10 } };
+	static const unsigned ids[] = { 0, 9, 63 };
+	static const unsigned expected[3][3] = { { 10, 17, 40 }, { 28, 10, 255 }, { 41, 12, 10 } };
 	cleanup_topology struct topology *t = NULL;
 
 	root_build(*state, cpus, ARRAY_LEN(cpus), nodes, ARRAY_LEN(nodes));
@@ -217,7 +219,8 @@ static void test_distances(void **state)
 static void test_memoryless(void **state)
 {
 	static const struct root_node nodes[] = { { 0, 512, "10 20\n" }, { 1, 0, "20 10\n" } };
-	static const struct root_cpu cpus[] = { { .id = 0, .core = 0 }, { .id = 1, .package = 1, .core = 1, .l3 = 1, .node = 1 } };
+	static const struct root_cpu cpus[] = { { .id = 0, .core = 0 },
+						{ .id = 1, .package = 1, .core = 1, .l3 = 1, .node = 1 } };
 	cleanup_topology struct topology *t = NULL;
 
 	root_build(*state, cpus, ARRAY_LEN(cpus), nodes, ARRAY_LEN(nodes));
@@ -229,7 +232,8 @@ static void test_memoryless(void **state)
 	assert_true(t->memory_nodes == 1);
 }
 
-static void attributes(const char *root, unsigned node, const char *initiator, const char *bandwidth, const char *latency)
+static void attributes(const char *root, unsigned node, const char *initiator, const char *bandwidth,
+		       const char *latency)
 {
 	const struct {
 		const char *name, *text;
@@ -256,7 +260,8 @@ static void test_nodes_without_cpus(void **state)
 		{ 4, 4096, "14 24 24 26 10 28\n" }, { 5, 4096, "26 17 28 28 28 10\n" },
 	};
 	static const enum memory_tier tiers[] = { TIER_DRAM, TIER_DRAM, TIER_HBM, TIER_HBM, TIER_CXL, TIER_PMEM };
-	static const struct root_cpu cpus[] = { { .id = 0, .core = 0 }, { .id = 1, .package = 1, .core = 1, .l3 = 1, .node = 1 } };
+	static const struct root_cpu cpus[] = { { .id = 0, .core = 0 },
+						{ .id = 1, .package = 1, .core = 1, .l3 = 1, .node = 1 } };
 	cleanup_topology struct topology *t = NULL;
 
 	root_build(*state, cpus, ARRAY_LEN(cpus), nodes, ARRAY_LEN(nodes));
@@ -343,7 +348,7 @@ static void test_core_across_nodes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_smt), TEST(test_offline),	   TEST(test_hybrid),	    TEST(test_alike),
+		cmocka_unit_test(test_smt), TEST(test_offline), TEST(test_hybrid), TEST(test_alike),
 		TEST(test_caches_of_a_node), TEST(test_nodes_of_a_cache), TEST(test_no_caches), TEST(test_no_numa),
 		TEST(test_distances),	    TEST(test_memoryless), TEST(test_nodes_without_cpus),
 		TEST(test_node_of_offline_cpus), TEST(test_restricted_view), TEST(test_core_across_nodes),

@@ -115,7 +115,8 @@ static void test_memoryless(void **state)
 		HEAD "<object type=\"Machine\" os_index=\"0\"" WITH_SETS("0x3", "0x3")
 		" allowed_cpuset=\"0x3\" allowed_nodeset=\"0x3\" gp_index=\"1\">\n"
 		"<object type=\"Package\" os_index=\"0\"" WITH_SETS("0x1", "0x1") " gp_index=\"2\">\n"
-		"<object type=\"NUMANode\" os_index=\"0\"" WITH_SETS("0x1", "0x1") " gp_index=\"3\" local_memory=\"4096\"/>\n"
+		"<object type=\"NUMANode\" os_index=\"0\"" WITH_SETS("0x1", "0x1") " gp_index=\"3\""
+		" local_memory=\"4096\"/>\n"
 		"<object type=\"PU\" os_index=\"0\"" WITH_SETS("0x1", "0x1") " gp_index=\"4\"/>\n</object>\n"
 		"<object type=\"Package\" os_index=\"1\"" WITH_SETS("0x2", "0x2") " gp_index=\"5\">\n"
 		"<object type=\"NUMANode\" os_index=\"1\"" WITH_SETS("0x2", "0x2") " gp_index=\"6\"/>\n"
@@ -250,10 +251,12 @@ static void test_ids_too_large(void **state)
 	refused_text(w, HEAD MACHINE NODE("0") PU("4294967295", "0x00000001", "2") TAIL, ERANGE, "CPU 4294967295");
 	refused_text(w, HEAD MACHINE NODE("64") CPU0 TAIL, ERANGE,
 		     "machine.xml:5:1: NUMA node 64: cotenant knows NUMA nodes 0-63 only");
-	refused_text(w, HEAD MACHINE NODE("0") PU("-1", "0x00000001", "2") TAIL, EINVAL, "os_index=\"-1\" is no number");
+	refused_text(w, HEAD MACHINE NODE("0") PU("-1", "0x00000001", "2") TAIL, EINVAL,
+		     "os_index=\"-1\" is no number");
 	refused_text(w, HEAD MACHINE NODE("0") PU("x", "0x00000001", "2") TAIL, EINVAL, "os_index=\"x\" is no number");
 	refused_text(w, HEAD MACHINE NODE("0") "<object type=\"PU\"/>" TAIL, EINVAL, "a CPU without os_index");
-	refused_text(w, HEAD MACHINE "<distances2 nbobjs=\"65536\"/>" CPU0 TAIL, ERANGE, "more objects than any machine");
+	refused_text(w, HEAD MACHINE "<distances2 nbobjs=\"65536\"/>" CPU0 TAIL, ERANGE,
+		     "more objects than any machine");
 }
 
 static char *repeat(const char *before, const char *part, size_t times, const char *after)
@@ -363,7 +366,8 @@ static void test_environment(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_good),      TEST(test_memoryless),    TEST(test_no_file),       TEST(test_no_permission), TEST(test_empty),
+		TEST(test_good),      TEST(test_memoryless),    TEST(test_no_file),
+		TEST(test_no_permission), TEST(test_empty),
 		TEST(test_not_xml),   TEST(test_truncated),     TEST(test_newer),         TEST(test_no_cpus),
 		TEST(test_nul),       TEST(test_ids_too_large), TEST(test_huge),          TEST(test_contradictions),
 		TEST(test_breaks_down),

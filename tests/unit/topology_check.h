@@ -3,8 +3,8 @@
 
 #include "topology.h"
 
-/* Every CPU in one core, cache, package and node; masks and counts right; the same again after its own text form. Ends the
- * test otherwise. */
+/* Every CPU in one core, cache, package and node; masks and counts right; the same again after its own text form. Ends
+ * the test otherwise. */
 void topology_check(const char *name, const struct topology *t);
 
 #define check(what) \
